@@ -1,0 +1,4 @@
+"""Kernel paths: faster ways to run the very same layers."""
+
+from mmspec.kernels.packed import PackedLinears as PackedLinears
+from mmspec.kernels.packed import packing_pays as packing_pays

@@ -1,0 +1,130 @@
+"""A drafting model: another decoder with its own state and its own conditioning."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from mmspec.prefix import Prefix
+from mmspec.proposals.base import Drafter, Outlook, Pick, Proposal, fit_vocabulary
+from mmspec.target import Target
+
+
+class Vocabulary(Protocol):
+    """How a drafting model's units relate to the target's."""
+
+    def to_draft(self, unit: int) -> Sequence[int]:
+        """A target unit in the drafting model's units (none where it has no counterpart)."""
+        ...
+
+    def to_target(self, row: Tensor) -> Tensor:
+        """A row of the drafting model's logits over the target's vocabulary."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SameVocabulary:
+    """Target and drafting model share their unit ids; only the padding may differ."""
+
+    vocab_size: int
+
+    def to_draft(self, unit: int) -> Sequence[int]:
+        """The same id."""
+        return (unit,)
+
+    def to_target(self, row: Tensor) -> Tensor:
+        """Cropped or padded to the target's width."""
+        return fit_vocabulary(row, self.vocab_size)
+
+
+@dataclass
+class ModelDrafter(Drafter):
+    """Drafts with a model, one unit at a time.
+
+    The model sees its own prompt, then the committed units in its own vocabulary. What it has not
+    seen yet is fed in one block at the next proposal; what turned out wrong is rolled back.
+
+    Args:
+        model: the drafting model, conditioned on the same input and opened for this request.
+        prompt: its own prompt (another vocabulary has another one).
+        vocabulary: how its units relate to the target's.
+        stop_units: target units after which drafting on is pointless.
+        sure: keep drafting only while the unit just drawn had at least this probability. The
+            unit that was drawn is kept: to stop *and* discard it would bias the output.
+    """
+
+    model: Target
+    prompt: Sequence[int]
+    vocabulary: Vocabulary
+    stop_units: Collection[int] = ()
+    sure: float = 0.0
+    name: str = "model"
+    cost_prior: float = 0.5
+    conditioning: str = "own"
+    _ends: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # _ends[k]: length of the model's sequence once k target units behind the prompt are in it.
+        self._ends = [len(self.prompt)]
+        self._sequence = list(self.prompt)
+
+    def outlook(self, prefix: Prefix) -> Outlook:
+        """As many units as its context still holds."""
+        return Outlook("model", first=0.7, rest=0.8, available=self._room(prefix))
+
+    def propose(self, prefix: Prefix, limit: int, pick: Pick) -> Proposal:
+        """Catch up with the committed prefix, then draft up to `limit` units."""
+        self._translate(prefix)
+        row = self._score(self._sequence[self.model.state.length :])
+        units: list[int] = []
+        laws: list[Tensor] = []
+        while True:
+            unit, law = pick(row, len(units))
+            units.append(unit)
+            laws += [] if law is None else [law]
+            if len(units) >= limit or unit in self.stop_units or self._unsure(row, unit):
+                break
+            step = list(self.vocabulary.to_draft(unit))
+            if not step or self.model.state.length + len(step) > self.model.capacity:
+                break
+            self._sequence += step
+            self._ends.append(len(self._sequence))
+            row = self._score(step)
+        return Proposal(tuple(units), torch.stack(laws) if laws else None)
+
+    def commit(self, prefix: Prefix, agreed: int) -> None:
+        """Forget what was drafted beyond the agreement."""
+        known = min(agreed - prefix.prompt_length, len(self._ends) - 1)
+        del self._ends[known + 1 :]
+        del self._sequence[self._ends[known] :]
+        self.model.state.commit(min(self.model.state.length, self._ends[known]))
+
+    @property
+    def forwards(self) -> int:
+        """Forward passes of the drafting model."""
+        return self.model.forwards
+
+    def close(self) -> None:
+        """Release the drafting model's state."""
+        self.model.close()
+
+    def _translate(self, prefix: Prefix) -> None:
+        """Bring the model's sequence up to the committed prefix."""
+        for unit in prefix.ids[prefix.prompt_length + len(self._ends) - 1 :]:
+            self._sequence += self.vocabulary.to_draft(unit)
+            self._ends.append(len(self._sequence))
+
+    def _room(self, prefix: Prefix) -> int:
+        # A unit may become several of the model's, so this is an upper bound; propose() checks.
+        emitted = len(prefix) - prefix.prompt_length
+        return max(0, self.model.capacity - len(self.prompt) - emitted)
+
+    def _score(self, ids: Sequence[int]) -> Tensor:
+        return self.vocabulary.to_target(self.model.score(ids, keep=1)[-1])
+
+    def _unsure(self, row: Tensor, unit: int) -> bool:
+        return self.sure > 0 and float(row.softmax(-1)[unit]) < self.sure

@@ -1,0 +1,180 @@
+"""`DecoderState`: what one decoder knows about one request.
+
+Position is stored once, here. A forward pass announces its block (`with state.block(n)`), layers
+write it behind the committed length, and only a block that went through moves the length.
+Rollback is to an absolute position, never clamped, never below the frozen prefix.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+
+from transformers.cache_utils import Cache, EncoderDecoderCache
+
+from mmspec.errors import StaleHandleError, StateError
+from mmspec.state.layers import FrozenLayer, GrowingLayer, poison
+
+_state_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A position to come back to, valid until the state commits or closes."""
+
+    position: int
+    state_number: int
+    epoch: int
+
+
+class DecoderState:
+    """Preallocated key/value state of one decoder, for one owner.
+
+    Args:
+        layers: decoder layers.
+        capacity: positions that the decoder can hold (its context length).
+        cross_attention: the decoder also attends to an encoder's states, kept frozen.
+
+    Example:
+        >>> state = DecoderState(layers=2, capacity=8, cross_attention=False)
+        >>> state.length, state.frozen, state.capacity
+        (0, 0, 8)
+    """
+
+    def __init__(self, layers: int, capacity: int, *, cross_attention: bool) -> None:
+        self.capacity = capacity
+        self.frozen = 0
+        self._length = 0
+        self._block: int | None = None
+        self._epoch = 0
+        self._number = next(_state_numbers)
+        self._closed = False
+        self._growing = [GrowingLayer(self) for _ in range(layers)]
+        growing = Cache(layers=list(self._growing))
+        self._cache: Cache = growing
+        if cross_attention:
+            conditioning = Cache(layers=[FrozenLayer() for _ in range(layers)])
+            self._cache = EncoderDecoderCache(growing, conditioning)
+
+    @property
+    def cache(self) -> Cache:
+        """What the model gets: transformers' cache interface over this state."""
+        self._check_open()
+        return self._cache
+
+    @property
+    def length(self) -> int:
+        """Positions that the state describes."""
+        return self._length
+
+    @contextmanager
+    def block(self, size: int) -> Iterator[None]:
+        """Announce a forward pass over `size` new positions; the length moves if it succeeds.
+
+        Raises:
+            StateError: a block is open already, or it doesn't fit into the capacity.
+        """
+        self._check_open()
+        if self._block is not None:
+            raise StateError("a forward pass is running on this state: it has one owner at a time")
+        if size < 1 or self._length + size > self.capacity:
+            raise StateError(
+                f"a block of {size} positions doesn't fit: {self._length} of {self.capacity} "
+                "positions are in use"
+            )
+        self._block = size
+        try:
+            yield
+            self._length += size
+        finally:
+            self._block = None
+
+    def open_span(self, size: int) -> tuple[int, int]:
+        """Where the announced block goes: first position and the one after the last.
+
+        Raises:
+            StateError: no block of this size was announced.
+        """
+        self._check_open()
+        if self._block != size:
+            raise StateError(f"a layer wrote {size} positions, but {self._block} were announced")
+        return self._length, self._length + size
+
+    def rollback(self, to: int) -> None:
+        """Forget every position from the absolute position `to` on.
+
+        Raises:
+            StateError: `to` is ahead of the state, or inside its frozen prefix.
+        """
+        self._check_open()
+        if self._block is not None:
+            raise StateError("can't roll back inside a forward pass")
+        if not self.frozen <= to <= self._length:
+            raise StateError(
+                f"can't roll back to position {to}: the state holds {self._length} positions, "
+                f"of which the first {self.frozen} are frozen"
+            )
+        self._length = to
+
+    def commit(self, to: int) -> None:
+        """Roll back to `to` for good: marks taken before are stale from here on."""
+        self.rollback(to)
+        self._epoch += 1
+
+    def freeze(self) -> None:
+        """Make everything held so far conditioning: it can't be rolled back any more."""
+        self._check_open()
+        self.frozen = self._length
+
+    def mark(self) -> Mark:
+        """A handle to the present position."""
+        self._check_open()
+        return Mark(self._length, self._number, self._epoch)
+
+    def restore(self, mark: Mark) -> None:
+        """Roll back to a mark.
+
+        Raises:
+            StaleHandleError: the mark is of another state, or older than the last commit.
+        """
+        self._check_open()
+        if (mark.state_number, mark.epoch) != (self._number, self._epoch):
+            raise StaleHandleError(
+                f"a stale mark (position {mark.position}): the state has committed since it was "
+                "taken. The usual mistake is to keep one mark over several rounds; take a new "
+                "one with state.mark() before each."
+            )
+        self.rollback(mark.position)
+
+    def poison_unused(self) -> None:
+        """Fill the slots past the length with NaN; for tests, which then see any stray read."""
+        for layer in self._growing:
+            poison(layer, self._length)
+
+    def close(self) -> None:
+        """Release the memory; every later use raises. Closing twice is harmless."""
+        self._closed = True
+        self._growing = []
+        self._cache = Cache(layers=[])
+
+    def __enter__(self) -> DecoderState:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StaleHandleError(
+                "this decoder state is closed. The usual mistake is to keep a target or drafter "
+                "after its `with` block ended; open a new one for each request."
+            )
