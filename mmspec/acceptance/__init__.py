@@ -1,0 +1,47 @@
+"""Acceptance rules: which drafted units stay, and which unit the target adds.
+
+A rule looks at one proposal per row, scored by the target, and returns a `Decision`. Rules are
+pure functions of tensors: all randomness is passed in, no state is kept, nothing waits for the
+device. Every rule here is exact: what it emits has the law that ordinary decoding has.
+
+Glossary:
+    target: The model whose output must be reproduced. Row `i` of `target_logits` is its
+        processed scores (temperature, suppression as `-inf`, ...) for drafted unit `i`; row
+        `length` scores the unit after the proposal.
+    target_probs: The softmax of a row of `target_logits`.
+    draft_probs: The law that the drafted unit was really sampled from, after the drafter's own
+        temperature and suppression. `None` marks a deterministic proposal (an n-gram table, a
+        greedy drafter): every row is then one-hot at the drafted unit.
+    length: How many units of a row were really drafted. What lies past it is padding, which may
+        hold anything and never matters.
+    accepted: The drafted units that are kept, always a prefix of the proposal.
+    recovered: The target's own unit in place of the first one that was not kept.
+    bonus: The target's own unit after a proposal that was kept whole.
+    coin: A uniform number that decides whether a drafted unit may stay.
+
+Shapes, used throughout: `R` rows (the batch), `N` the longest proposal in the batch (may be 0),
+`V` units in the vocabulary.
+
+A row of scores needs at least one finite entry and neither `nan` nor `+inf`: a law that forbids
+everything has no unit to emit, and looking for one would make every rule wait for the device.
+"""
+
+from mmspec.acceptance.block import block
+from mmspec.acceptance.decision import Decision
+from mmspec.acceptance.greedy import greedy
+from mmspec.acceptance.keyed import keyed
+from mmspec.acceptance.noise import derive_seed, gumbel, uniforms
+from mmspec.acceptance.selection import default_rule
+from mmspec.acceptance.token import token
+
+__all__ = [
+    "Decision",
+    "block",
+    "default_rule",
+    "derive_seed",
+    "greedy",
+    "gumbel",
+    "keyed",
+    "token",
+    "uniforms",
+]
