@@ -10,6 +10,8 @@ import functools
 import inspect
 from typing import Any
 
+from transformers import LogitsProcessorList, StoppingCriteriaList
+
 CACHE_NAMES = ("cache", "past_key_values")
 
 
@@ -35,3 +37,36 @@ def pop_cache(model_kwargs: dict[str, Any]) -> None:
     """Drop the cache that transformers prepared: mmspec brings its own state."""
     for name in CACHE_NAMES:
         model_kwargs.pop(name, None)
+
+
+def prepared_config(model: Any, config: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The generation config that `model.generate(generation_config=config, **options)` would use.
+
+    Returns:
+        (a config of our own, options that are no generation options).
+    """
+    return model._prepare_generation_config(config, **options)
+
+
+def prepared_processors(
+    model: Any, config: Any, prompt_length: int, custom: list[Any], features: Any
+) -> Any:
+    """The logits processors that `generate` would build from `config`, with `custom` among them."""
+    model._prepare_special_tokens(config, device=model.device, batch_size=1)
+    return model._get_logits_processor(
+        generation_config=config,
+        input_ids_seq_length=prompt_length,
+        encoder_input_ids=features,
+        prefix_allowed_tokens_fn=None,
+        logits_processor=LogitsProcessorList(custom),
+        device=model.device,
+        model_kwargs={},
+    )
+
+
+def prepared_criteria(model: Any, config: Any, criteria: Any, tokenizer: Any) -> Any:
+    """The stopping criteria that `generate` would build from `config`, with `criteria` among them."""
+    criteria = StoppingCriteriaList(criteria or [])
+    return model._get_stopping_criteria(
+        generation_config=config, stopping_criteria=criteria, tokenizer=tokenizer
+    )

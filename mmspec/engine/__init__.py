@@ -1,0 +1,13 @@
+"""The engine: rounds of propose, verify and commit, and what decides in them."""
+
+from mmspec.engine.choosing import Chooser as Chooser
+from mmspec.engine.choosing import Sampling as Sampling
+from mmspec.engine.costs import BlockCosts as BlockCosts
+from mmspec.engine.policy import AdaptivePolicy as AdaptivePolicy
+from mmspec.engine.policy import FixedPolicy as FixedPolicy
+from mmspec.engine.policy import Policy as Policy
+from mmspec.engine.processing import Processors as Processors
+from mmspec.engine.processing import register_block_form as register_block_form
+from mmspec.engine.session import Scores as Scores
+from mmspec.engine.session import Session as Session
+from mmspec.engine.stopping import Stops as Stops

@@ -1,0 +1,14 @@
+"""Drafters: whatever proposes. None of them can change the output."""
+
+from mmspec.proposals.base import Drafter as Drafter
+from mmspec.proposals.base import Outlook as Outlook
+from mmspec.proposals.base import Pick as Pick
+from mmspec.proposals.base import Proposal as Proposal
+from mmspec.proposals.base import deterministic as deterministic
+from mmspec.proposals.base import fit_vocabulary as fit_vocabulary
+from mmspec.proposals.hypothesis import HypothesisDrafter as HypothesisDrafter
+from mmspec.proposals.model import ModelDrafter as ModelDrafter
+from mmspec.proposals.model import SameVocabulary as SameVocabulary
+from mmspec.proposals.model import Vocabulary as Vocabulary
+from mmspec.proposals.ngram import NgramDrafter as NgramDrafter
+from mmspec.proposals.scripted import ScriptedDrafter as ScriptedDrafter

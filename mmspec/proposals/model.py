@@ -79,7 +79,9 @@ class ModelDrafter(Drafter):
     def propose(self, prefix: Prefix, limit: int, pick: Pick) -> Proposal:
         """Catch up with the committed prefix, then draft up to `limit` units."""
         self._translate(prefix)
-        row = self._score(self._sequence[self.model.state.length :])
+        if len(self._sequence) > self.model.capacity:
+            return Proposal()
+        row = self._score(self._unseen())
         units: list[int] = []
         laws: list[Tensor] = []
         while True:
@@ -117,6 +119,13 @@ class ModelDrafter(Drafter):
         for unit in prefix.ids[prefix.prompt_length + len(self._ends) - 1 :]:
             self._sequence += self.vocabulary.to_draft(unit)
             self._ends.append(len(self._sequence))
+
+    def _unseen(self) -> list[int]:
+        """What the model has to be fed; at least one unit, else there is no row to draft from."""
+        state = self.model.state
+        if state.length == len(self._sequence):
+            state.rollback(state.length - 1)
+        return self._sequence[state.length :]
 
     def _room(self, prefix: Prefix) -> int:
         # A unit may become several of the model's, so this is an upper bound; propose() checks.

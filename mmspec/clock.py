@@ -1,0 +1,44 @@
+"""Where the time goes: seconds by phase, with the device synchronised at the edges."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+PHASES = ("load", "encode", "prefill", "draft", "verify", "reconcile", "post")
+
+
+class Clock:
+    """Adds up seconds by phase.
+
+    Example:
+        >>> clock = Clock(torch.device("cpu"))
+        >>> with clock("verify"):
+        ...     pass
+        >>> clock.seconds["verify"] > 0, clock.seconds["draft"]
+        (True, 0.0)
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._synchronise = device.type == "cuda"
+        self._device = device
+        self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+        self.last = 0.0
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Count what runs inside under `phase`."""
+        start = self._now()
+        try:
+            yield
+        finally:
+            self.last = self._now() - start
+            self.seconds[phase] += self.last
+
+    def _now(self) -> float:
+        if self._synchronise:
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()

@@ -1,0 +1,103 @@
+"""How a unit is chosen: the acceptance rule of a request and the randomness behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mmspec import acceptance
+from mmspec.errors import OptionError
+from mmspec.proposals.base import Proposal
+
+RULES = ("auto", "greedy", "keyed", "block", "token")
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How units are drawn.
+
+    Attributes:
+        sample: draw from the law (temperature and the like are processors); else take its mode.
+        seed: key of the noise: the same ids for every drafter, and for none. None: fresh noise.
+        rule: "auto", or one of the acceptance rules by name.
+    """
+
+    sample: bool = False
+    seed: int | None = None
+    rule: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise OptionError(f"unknown acceptance rule {self.rule!r}: expected one of {RULES}")
+        if (self.rule == "greedy" and self.sample) or (
+            self.rule in ("keyed", "block", "token") and not self.sample
+        ):
+            raise OptionError(f"rule {self.rule!r} doesn't go with sampling {self.sample}")
+        if self.rule == "keyed" and self.seed is None:
+            raise OptionError("rule 'keyed' needs a seed")
+
+
+class Chooser:
+    """Applies a request's rule to verified rows, and lets drafters draw the same way."""
+
+    def __init__(self, sampling: Sampling, device: torch.device) -> None:
+        self._sampling = sampling
+        # Fresh noise still follows torch.manual_seed, as transformers' sampling does.
+        self._generator = torch.Generator(device)
+        self._generator.manual_seed(int(torch.randint(1 << 62, ())) if sampling.sample else 0)
+
+    def rule(self, proposal: Proposal) -> str:
+        """The name of the rule that this proposal is judged by."""
+        if self._sampling.rule != "auto":
+            return self._sampling.rule
+        return acceptance.default_rule(
+            temperature_is_zero=not self._sampling.sample,
+            seeded=self._sampling.seed is not None,
+            has_draft_probs=proposal.draft_probs is not None,
+        )
+
+    def decide(self, rows: Tensor, proposal: Proposal, start: int) -> tuple[int, int]:
+        """Judge a proposal.
+
+        Args:
+            rows: processed laws `[n + 1, V]` of the n drafted units and the one after them.
+            proposal: the drafted units.
+            start: absolute position of the first drafted unit.
+
+        Returns:
+            (units accepted, the recovered or bonus unit). One host synchronisation.
+        """
+        count, device = len(proposal), rows.device
+        ids = torch.tensor([proposal.ids], dtype=torch.long, device=device).view(1, count)
+        lengths = torch.tensor([count], device=device)
+        rule, laws = self.rule(proposal), rows.unsqueeze(0)
+        if rule == "greedy":
+            decision = acceptance.greedy(laws, ids, lengths)
+        elif rule == "keyed":
+            decision = acceptance.keyed(laws, ids, lengths, self._noise(rows, start).unsqueeze(0))
+        else:
+            probs = proposal.draft_probs
+            judge = acceptance.block if rule == "block" else acceptance.token
+            coins = torch.rand(
+                (1, count + 1), dtype=torch.float64, device=device, generator=self._generator
+            )
+            decision = judge(laws, ids, lengths, None if probs is None else probs[None], coins)
+        accepted, unit = torch.stack((decision.accepted, decision.next_ids)).flatten().tolist()
+        return accepted, unit
+
+    def pick(self, row: Tensor, position: int) -> tuple[int, Tensor | None]:
+        """Draw a drafted unit at an absolute position: (unit, its law, None where one-hot)."""
+        if not self._sampling.sample:
+            return int(row.argmax()), None
+        if self._sampling.seed is not None:
+            return int((row + self._noise(row[None], position)[0]).argmax()), None
+        law = row.double().softmax(-1)
+        return int(torch.multinomial(law, 1, generator=self._generator)), law
+
+    def _noise(self, rows: Tensor, start: int) -> Tensor:
+        if self._sampling.seed is None:
+            raise OptionError("keyed noise without a seed")
+        positions = torch.arange(start, start + len(rows), device=rows.device)
+        return acceptance.gumbel(self._sampling.seed, positions, rows.shape[-1], rows.device)

@@ -1,0 +1,56 @@
+"""What a forward pass costs, learned from the passes that are made anyway."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict, deque
+
+ROW_PRIOR = 0.06
+"""Expected extra cost of one more row in a block, in ordinary steps, where nothing is measured."""
+
+MEMORY = 9
+"""Measurements kept per block size; their median is robust to another process's bursts."""
+
+
+class BlockCosts:
+    """Seconds of a target forward by block size.
+
+    Example:
+        >>> costs = BlockCosts()
+        >>> costs.seconds(1) is None
+        True
+        >>> costs.add(1, 0.010); costs.add(9, 0.012)
+        >>> costs.seconds(9), round(costs.seconds(5), 4)
+        (0.012, 0.011)
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=MEMORY))
+
+    def add(self, rows: int, seconds: float) -> None:
+        """Note that a block of `rows` took `seconds`."""
+        self._seen[rows].append(seconds)
+
+    def seconds(self, rows: int) -> float | None:
+        """Expected seconds of a block, None where nothing was measured at all."""
+        if not self._seen:
+            return None
+        known = {size: statistics.median(values) for size, values in self._seen.items()}
+        below = max((size for size in known if size <= rows), default=None)
+        above = min((size for size in known if size >= rows), default=None)
+        if below is not None and above is not None:
+            if below == above:
+                return known[below]
+            share = (rows - below) / (above - below)
+            return known[below] + share * (known[above] - known[below])
+        nearest = below if below is not None else above
+        if nearest is None:  # unreachable: something was seen
+            return None
+        return known[nearest] * (1 + ROW_PRIOR * (rows - 1)) / (1 + ROW_PRIOR * (nearest - 1))
+
+    def relative(self, rows: int) -> float:
+        """Cost of a block in ordinary steps."""
+        one, block = self.seconds(1), self.seconds(rows)
+        if one is None or block is None:
+            return 1 + ROW_PRIOR * (rows - 1)
+        return block / one

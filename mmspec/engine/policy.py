@@ -1,0 +1,145 @@
+"""How many units to draft: a fixed number, or what measured costs and survival say pays.
+
+Expected units per round with γ drafted: E(γ) = 1 + Σ S_i, S_i the product of the conditional
+acceptances up to offset i. Its price in ordinary steps: γ·c + v(γ), c the drafter's cost per unit,
+v the target's for the block. Speculation pays where E(γ) > γ·c + v(γ) (Leviathan et al. 2023,
+section 3, in the form that needs no i.i.d. assumption); γ is the argmax of the ratio.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mmspec.engine.costs import BlockCosts
+from mmspec.errors import OptionError
+from mmspec.proposals.base import Outlook
+
+CANDIDATES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48)
+MARGIN = 1.02
+"""Predicted gain below which ordinary decoding is preferred: a forecast isn't that exact."""
+FIRST_PROBE = 16
+"""Units decoded without speculation before it is tried again; doubles at every try."""
+PRIOR_WEIGHT = 2.0
+"""Observations that a drafter's own expectation counts for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """What one round did, for the policy and the report."""
+
+    context: str
+    proposed: int
+    accepted: int
+    emitted: int
+    block: int
+    draft_s: float
+    verify_s: float
+
+
+class Policy(Protocol):
+    """Chooses γ for the next round."""
+
+    def choose(self, outlook: Outlook, cost_prior: float, room: int) -> int:
+        """Units to draft now, at most `room`; 0 is an ordinary step."""
+        ...
+
+    def observe(self, record: RoundRecord) -> None:
+        """Learn from a round."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPolicy:
+    """Always γ, or as many as there are."""
+
+    gamma: int
+
+    def __post_init__(self) -> None:
+        if self.gamma < 0:
+            raise OptionError(f"gamma must be 0 or more, got {self.gamma}")
+
+    def choose(self, outlook: Outlook, cost_prior: float, room: int) -> int:
+        """γ, cut to what is available and fits."""
+        return max(0, min(self.gamma, outlook.available, room))
+
+    def observe(self, record: RoundRecord) -> None:
+        """A fixed policy doesn't learn."""
+
+
+@dataclass
+class _Rate:
+    """A conditional acceptance: a prior expectation and what was seen since."""
+
+    accepted: float = 0.0
+    tried: float = 0.0
+
+    def estimate(self, prior: float) -> float:
+        return (prior * PRIOR_WEIGHT + self.accepted) / (PRIOR_WEIGHT + self.tried)
+
+    def add(self, accepted: int, tried: int) -> None:
+        # Old observations fade: what is being said changes, and so does how predictable it is.
+        fade = 0.97**tried
+        self.accepted = self.accepted * fade + accepted
+        self.tried = self.tried * fade + tried
+
+
+@dataclass
+class AdaptivePolicy:
+    """γ from measured costs and survival; where nothing pays it stops and probes again later.
+
+    One policy may serve many requests to the same pair of models: what it learns is kept. It
+    decides how fast the output comes, never which output.
+    """
+
+    most: int = CANDIDATES[-1]
+    costs: BlockCosts = field(default_factory=BlockCosts)
+    _first: dict[str, _Rate] = field(default_factory=lambda: defaultdict(_Rate))
+    _rest: dict[str, _Rate] = field(default_factory=lambda: defaultdict(_Rate))
+    _draft_cost: float | None = None
+    _idle: int = 0
+    _patience: int = FIRST_PROBE
+
+    def choose(self, outlook: Outlook, cost_prior: float, room: int) -> int:
+        """The γ with the best expected gain, or 0 where none is expected."""
+        limit = min(outlook.available, room, self.most)
+        if limit < 1:
+            return 0
+        candidates = [gamma for gamma in CANDIDATES if gamma <= limit]
+        gains = {gamma: self.gain(outlook, cost_prior, gamma) for gamma in candidates}
+        best = max(candidates, key=lambda gamma: gains[gamma])
+        if gains[best] >= MARGIN:
+            return best
+        if self._idle < self._patience:
+            return 0
+        self._idle, self._patience = 0, self._patience * 2
+        return 1
+
+    def gain(self, outlook: Outlook, cost_prior: float, gamma: int) -> float:
+        """Expected speed over ordinary decoding at γ: E(γ) / (γ·c + v(γ))."""
+        first = self._first[outlook.context].estimate(outlook.first)
+        rest = self._rest[outlook.context].estimate(outlook.rest)
+        survival, expected = first, 1.0
+        for _ in range(gamma):
+            expected += survival
+            survival *= rest
+        draft = cost_prior if self._draft_cost is None else self._draft_cost
+        return expected / (gamma * draft + self.costs.relative(gamma + 1))
+
+    def observe(self, record: RoundRecord) -> None:
+        """Costs of the passes, and how far the proposal survived."""
+        if record.block:
+            self.costs.add(record.block, record.verify_s)
+        if not record.proposed:
+            self._idle += record.emitted
+            return
+        step = self.costs.seconds(1)
+        if step:
+            cost = record.draft_s / record.proposed / step
+            seen = cost if self._draft_cost is None else self._draft_cost
+            self._draft_cost = 0.7 * seen + 0.3 * cost
+        self._first[record.context].add(min(record.accepted, 1), 1)
+        if record.accepted >= 1 and record.proposed > 1:
+            tried = min(record.accepted + 1, record.proposed) - 1
+            self._rest[record.context].add(record.accepted - 1, tried)

@@ -1,0 +1,235 @@
+"""Logits processors at drafted prefixes.
+
+transformers' processors look at one prefix at a time. A block has a row per drafted prefix, so:
+processors that ignore the prefix run once over the whole block; those with a block form that we
+know run that; every other one is called row by row, with exactly the prefixes, and in exactly the
+order, in which ordinary decoding would call it. A processor with a memory (counters, automata)
+gets that memory back as it was after the last row that was kept.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList
+from transformers.generation import logits_process as hf
+
+from mmspec.prefix import Prefix
+
+
+class BlockForm(Protocol):
+    """A processor over a block: `rows[i]` is the row behind `ids[: start + i]`."""
+
+    def __call__(self, rows: Tensor, ids: Sequence[int], start: int) -> Tensor:
+        """Process `rows` `[n, V]`; `ids` are the committed and drafted ids, `start` the first
+        row's prefix length. Must be a function of its arguments; may work in place."""
+        ...
+
+
+BLOCK_FORMS: dict[type[LogitsProcessor], Callable[[Any], BlockForm]] = {}
+"""Block forms by exact processor type. Adapters add theirs with `register_block_form`."""
+
+IGNORES_PREFIX: frozenset[type[LogitsProcessor]] = frozenset(
+    {
+        hf.TemperatureLogitsWarper,
+        hf.TopKLogitsWarper,
+        hf.TopPLogitsWarper,
+        hf.MinPLogitsWarper,
+        hf.TypicalLogitsWarper,
+        hf.EpsilonLogitsWarper,
+        hf.EtaLogitsWarper,
+        hf.InfNanRemoveLogitsProcessor,
+        hf.LogitNormalization,
+    }
+)
+"""transformers' processors that look at the scores only."""
+
+MEMORYLESS: frozenset[type[LogitsProcessor]] = frozenset(
+    {
+        hf.RepetitionPenaltyLogitsProcessor,
+        hf.NoRepeatNGramLogitsProcessor,
+        hf.NoBadWordsLogitsProcessor,
+        hf.SequenceBiasLogitsProcessor,
+        hf.EncoderRepetitionPenaltyLogitsProcessor,
+        hf.EncoderNoRepeatNGramLogitsProcessor,
+        hf.ForcedBOSTokenLogitsProcessor,
+        hf.ForcedEOSTokenLogitsProcessor,
+        hf.ExponentialDecayLengthPenalty,
+        hf.WhisperTimeStampLogitsProcessor,
+        hf.MinLengthLogitsProcessor,
+        hf.MinNewTokensLengthLogitsProcessor,
+        hf.SuppressTokensLogitsProcessor,
+        hf.SuppressTokensAtBeginLogitsProcessor,
+    }
+)
+"""transformers' processors that are functions of the prefix: nothing to restore."""
+
+
+def register_block_form(
+    kind: type[LogitsProcessor],
+) -> Callable[[Callable[[Any], BlockForm]], Callable[[Any], BlockForm]]:
+    """Register a function that turns a processor of exactly this type into its block form."""
+
+    def register(factory: Callable[[Any], BlockForm]) -> Callable[[Any], BlockForm]:
+        BLOCK_FORMS[kind] = factory
+        return factory
+
+    return register
+
+
+@register_block_form(hf.SuppressTokensLogitsProcessor)
+def _suppress(processor: Any) -> BlockForm:
+    suppressed = processor.suppress_tokens
+
+    def block(rows: Tensor, ids: Sequence[int], start: int) -> Tensor:
+        return rows.index_fill_(1, suppressed.to(rows.device), -torch.inf)
+
+    return block
+
+
+@register_block_form(hf.SuppressTokensAtBeginLogitsProcessor)
+def _suppress_at_begin(processor: Any) -> BlockForm:
+    suppressed = processor.begin_suppress_tokens
+
+    def block(rows: Tensor, ids: Sequence[int], start: int) -> Tensor:
+        row = processor.begin_index - start
+        if 0 <= row < len(rows):
+            rows[row].index_fill_(0, suppressed.to(rows.device), -torch.inf)
+        return rows
+
+    return block
+
+
+@dataclass
+class _Snapshots:
+    """A processor with a memory, and that memory before each row of the present block."""
+
+    processor: Any
+    before: list[dict[str, Any]]
+
+    def remember(self) -> None:
+        self.before.append(copy.deepcopy(vars(self.processor)))
+
+    def restore(self, row: int) -> None:
+        if row < len(self.before):
+            vars(self.processor).clear()
+            vars(self.processor).update(self.before[row])
+        self.before = []
+
+
+class Processors:
+    """A request's logits processors, evaluated over blocks.
+
+    Args:
+        processors: transformers' list, as `generate` would call it. Objects in it are called as
+            ordinary decoding would call them and never handed to a drafter.
+
+    Attributes:
+        refuses_blocks: why no block can be processed (a memory that can't be copied), or None.
+    """
+
+    def __init__(self, processors: LogitsProcessorList | None = None) -> None:
+        self._processors = list(processors or [])
+        self._steps: list[Any] = []
+        self._with_memory: list[_Snapshots] = []
+        self.refuses_blocks: str | None = None
+        for processor in self._processors:
+            kind = type(processor)
+            if kind in BLOCK_FORMS:
+                self._steps.append(BLOCK_FORMS[kind](processor))
+            elif kind in IGNORES_PREFIX:
+                self._steps.append(_ignoring_prefix(processor))
+            else:
+                self._steps.append(processor)
+                if kind not in MEMORYLESS:
+                    self._add_memory(processor)
+
+    def _add_memory(self, processor: LogitsProcessor) -> None:
+        try:
+            copy.deepcopy(vars(processor))
+        except Exception as error:  # any class may refuse to be copied, in its own way
+            name = type(processor).__name__
+            self.refuses_blocks = f"the memory of {name} can't be copied ({type(error).__name__})"
+        else:
+            self._with_memory.append(_Snapshots(processor, []))
+
+    def __call__(self, rows: Tensor, prefix: Prefix, drafted: Sequence[int]) -> Tensor:
+        """Process `rows` `[n, V]`: row i is the law behind the prefix and `drafted[:i]`.
+
+        The prefix must be showing the draft (`Prefix.show_draft`). Rows may be written to.
+        """
+        start = len(prefix)
+        ids = _Joined(prefix.ids, drafted)
+        for step in self._steps:
+            if isinstance(step, LogitsProcessor):
+                rows = self._row_by_row(step, rows, prefix, start)
+            else:
+                rows = step(rows, ids, start)
+        return rows
+
+    def single(self, row: Tensor, prefix: Prefix, drafted: Sequence[int]) -> Tensor:
+        """Process the one row `[V]` behind the prefix and all of `drafted` (a drafter's step)."""
+        start = len(prefix) + len(drafted)
+        ids = _Joined(prefix.ids, drafted)
+        rows = row.clone().unsqueeze(0)
+        for step in self._steps:
+            if isinstance(step, LogitsProcessor):
+                rows = step(prefix.tensor(start), rows)
+            else:
+                rows = step(rows, ids, start)
+        return rows[0]
+
+    def _row_by_row(
+        self, processor: LogitsProcessor, rows: Tensor, prefix: Prefix, start: int
+    ) -> Tensor:
+        memory = next((m for m in self._with_memory if m.processor is processor), None)
+        done = []
+        for offset in range(len(rows)):
+            if memory is not None:
+                memory.remember()
+            done.append(processor(prefix.tensor(start + offset), rows[offset : offset + 1]))
+        return torch.cat(done) if len(done) > 1 else done[0]
+
+    def commit(self, rows_kept: int) -> None:
+        """Give every memory back as it was after the first `rows_kept` rows of the last block."""
+        for memory in self._with_memory:
+            memory.restore(rows_kept)
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether any processor remembers what it was called with."""
+        return bool(self._with_memory)
+
+    def fork(self) -> Processors:
+        """An independent copy for a drafter, with the present memories: no object is shared."""
+        return Processors(LogitsProcessorList(copy.deepcopy(self._processors)))
+
+
+def _ignoring_prefix(processor: LogitsProcessor) -> BlockForm:
+    def block(rows: Tensor, ids: Sequence[int], start: int) -> Tensor:
+        return processor(None, rows)
+
+    return block
+
+
+class _Joined(Sequence[int]):
+    """Committed and drafted ids in a row, without copying the committed ones."""
+
+    def __init__(self, committed: Sequence[int], drafted: Sequence[int]) -> None:
+        self._parts = committed, drafted
+
+    def __len__(self) -> int:
+        return len(self._parts[0]) + len(self._parts[1])
+
+    def __getitem__(self, index: Any) -> Any:
+        committed, drafted = self._parts
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if index < 0:
+            index += len(self)
+        return committed[index] if index < len(committed) else drafted[index - len(committed)]

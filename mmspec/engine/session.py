@@ -1,0 +1,221 @@
+"""One request being decoded: propose, verify, commit, round after round.
+
+The state holds every committed unit but the last: that one is fed together with the next block,
+so that a round costs one target forward. Only the first round has nothing to feed; the law of its
+first unit is the row that the prefill left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers.generation.streamers import BaseStreamer
+
+from mmspec.clock import Clock
+from mmspec.engine.choosing import Chooser
+from mmspec.engine.policy import Policy, RoundRecord
+from mmspec.engine.processing import Processors
+from mmspec.engine.stopping import Stops
+from mmspec.errors import OptionError
+from mmspec.prefix import Prefix
+from mmspec.proposals.base import Drafter, Outlook, Proposal
+from mmspec.report import Tally
+from mmspec.target import Target
+
+NOTHING = Outlook("none", 0.0, 0.0, 0)
+
+
+@dataclass
+class Scores:
+    """Rows of the emitted units, where they were asked for (transformers' `output_scores`)."""
+
+    processed: list[Tensor]
+    raw: list[Tensor]
+
+
+class Session:
+    """A request: a target that has read the prompt, and everything that decides what follows.
+
+    Args:
+        target: opened, its state holding the whole prompt.
+        prompt: the prompt's ids.
+        first_row: raw logits `[1, V]` behind the prompt.
+        drafter: proposes, or None.
+        policy: chooses γ.
+        chooser: the acceptance rule and its randomness.
+        processors: logits processors of the request.
+        stops: where the output ends.
+        clock: counts seconds by phase.
+        streamer: gets committed units, one by one.
+        scores: collects rows where not None.
+
+    A round that raises leaves the committed prefix and the target's state as they were, so the
+    session can go on; a drafter that raises is dismissed and the session goes on by itself.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        prompt: Sequence[int],
+        first_row: Tensor,
+        *,
+        drafter: Drafter | None,
+        policy: Policy,
+        chooser: Chooser,
+        processors: Processors,
+        stops: Stops,
+        clock: Clock,
+        streamer: BaseStreamer | None = None,
+        scores: Scores | None = None,
+    ) -> None:
+        if target.state.length != len(prompt):
+            raise OptionError(
+                f"the target's state holds {target.state.length} positions, the prompt {len(prompt)}"
+            )
+        self.prefix = Prefix(prompt, stops.max_length, target.device)
+        self.tally = Tally()
+        self.clock = clock
+        self.finish_reason: str | None = None if stops.room(self.prefix) else "length"
+        self._target, self._first_row = target, first_row
+        self._drafter, self._policy, self._chooser = drafter, policy, chooser
+        self._processors, self._stops = processors, stops
+        self._draft_processors: Processors | None = None
+        self._streamer, self._scores = streamer, scores
+        if processors.refuses_blocks and drafter is not None:
+            self._dismiss_drafter(f"decoded without speculation: {processors.refuses_blocks}")
+
+    def __iter__(self) -> Iterator[int]:
+        """Committed units as they come."""
+        while self.finish_reason is None:
+            yield from self.round()
+
+    def run(self) -> list[int]:
+        """Decode to the end; return what was emitted."""
+        while self.finish_reason is None:
+            self.round()
+        if self._streamer is not None:
+            self._streamer.end()
+        return self.prefix.emitted
+
+    @torch.no_grad()
+    def round(self) -> tuple[int, ...]:
+        """One transaction: propose, verify, commit. Returns the units that it emitted."""
+        mark = self._target.state.mark()
+        try:
+            with self.clock("draft"):
+                outlook, proposal = self._propose()
+            draft_s = self.clock.last
+            with self.clock("verify"):
+                block, raw, rows = self._verify(proposal)
+                accepted, unit = self._chooser.decide(rows, proposal, len(self.prefix))
+            verify_s = self.clock.last
+            units = (*proposal.ids[:accepted], unit)
+            kept, reason = self._stops.cut(self._showing(units), units, self._scores_so_far())
+        except BaseException:
+            self._target.state.restore(mark)
+            self._processors.commit(0)
+            raise
+        with self.clock("reconcile"):
+            emitted, accepted, self.finish_reason = units[:kept], min(accepted, kept), reason
+            self._commit(proposal, accepted, emitted)
+            self._keep_scores(raw, rows, len(emitted))
+            self._stream(emitted)
+            record = RoundRecord(
+                outlook.context, len(proposal), accepted, len(emitted), block, draft_s, verify_s
+            )
+            self._policy.observe(record)
+        return emitted
+
+    def _propose(self) -> tuple[Outlook, Proposal]:
+        """What the drafter offers within the room that is left; nothing if it fails."""
+        room = self._stops.room(self.prefix) - 1  # the recovered or bonus unit takes a place
+        drafter = self._drafter
+        if drafter is None or room < 1:
+            return NOTHING, Proposal()
+        try:
+            outlook = drafter.outlook(self.prefix)
+            limit = self._policy.choose(outlook, drafter.cost_prior, room)
+            if limit < 1:
+                return outlook, Proposal()
+            proposal = drafter.propose(self.prefix, limit, self._picker())
+            return outlook, self._until_stop(proposal.check(limit, self._target.vocab_size))
+        except Exception as error:  # a drafter may fail in any way; the output goes on without it
+            self._dismiss_drafter(f"dismissed: {type(error).__name__}: {error}")
+            return NOTHING, Proposal()
+
+    def _verify(self, proposal: Proposal) -> tuple[int, Tensor, Tensor]:
+        """Score the proposal in one forward: (block size, raw rows, processed rows)."""
+        pending = list(self.prefix.ids[self._target.state.length :])
+        block = [*pending, *proposal.ids]
+        if pending:
+            raw = self._target.score(block, keep=len(proposal) + 1)
+        elif block:
+            raw = torch.cat([self._first_row, self._target.score(block, keep=len(proposal))])
+        else:
+            raw = self._first_row
+        self.prefix.show_draft(proposal.ids)
+        keeps_raw = self._scores is not None or not pending
+        rows = self._processors(raw.clone() if keeps_raw else raw, self.prefix, proposal.ids)
+        return len(block), raw, rows
+
+    def _commit(self, proposal: Proposal, accepted: int, emitted: Sequence[int]) -> None:
+        """Make the emitted units part of the prefix, and nothing else part of any state."""
+        agreed = len(self.prefix) + accepted
+        self.prefix.extend(emitted)
+        self._target.state.commit(min(self._target.state.length, len(self.prefix) - 1))
+        self._processors.commit(len(emitted))
+        name = "none" if self._drafter is None else self._drafter.name
+        self.tally.add(name, len(proposal), accepted, len(emitted))
+        if self._drafter is not None:
+            try:
+                self._drafter.commit(self.prefix, agreed)
+            except Exception as error:  # as in _propose
+                self._dismiss_drafter(f"dismissed: {type(error).__name__}: {error}")
+
+    def _showing(self, units: Sequence[int]) -> Prefix:
+        self.prefix.show_draft(units)
+        return self.prefix
+
+    def _scores_so_far(self) -> tuple[Tensor, ...] | None:
+        return None if self._scores is None else tuple(self._scores.processed)
+
+    def _picker(self):  # noqa: ANN202 - a `Pick`
+        """How the drafter draws: the request's processors (a copy) and its randomness."""
+        if self._draft_processors is None or self._processors.has_memory:
+            self._draft_processors = self._processors.fork()
+        processors, start = self._draft_processors, len(self.prefix)
+        drafted: list[int] = []
+
+        def pick(row: Tensor, offset: int) -> tuple[int, Tensor | None]:
+            self.prefix.show_draft(drafted)
+            processed = processors.single(row, self.prefix, drafted)
+            unit, law = self._chooser.pick(processed, start + offset)
+            drafted.append(unit)
+            return unit, law
+
+        return pick
+
+    def _until_stop(self, proposal: Proposal) -> Proposal:
+        """Units behind a stop unit can't be emitted: don't pay for them."""
+        for length, unit in enumerate(proposal.ids, 1):
+            if unit in self._stops.stop_units:
+                return proposal.crop(length)
+        return proposal
+
+    def _keep_scores(self, raw: Tensor, rows: Tensor, count: int) -> None:
+        if self._scores is not None:
+            self._scores.raw += raw[:count].split(1)
+            self._scores.processed += rows[:count].split(1)
+
+    def _stream(self, emitted: Sequence[int]) -> None:
+        if self._streamer is not None:
+            for unit in emitted:
+                self._streamer.put(torch.tensor([unit]))
+
+    def _dismiss_drafter(self, why: str) -> None:
+        if self._drafter is not None:
+            self.tally.faults.append(f"drafter {self._drafter.name} {why}")
+        self._drafter = None

@@ -1,0 +1,82 @@
+"""Where an output ends: stop units, length limits and transformers' criteria, unit by unit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from torch import Tensor
+from transformers import StoppingCriteria, StoppingCriteriaList
+from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
+
+from mmspec.prefix import Prefix
+
+
+class Stops:
+    """Cuts a block where ordinary decoding would have ended.
+
+    Args:
+        stop_units: ids that end the output (and belong to it).
+        max_length: absolute length, prompt included, that the output never exceeds.
+        criteria: transformers' criteria. They are asked once per committed unit, in order, as in
+            ordinary decoding, so a criterion with a memory needs no undoing.
+    """
+
+    def __init__(
+        self,
+        stop_units: Collection[int],
+        max_length: int,
+        criteria: Sequence[StoppingCriteria] = (),
+    ) -> None:
+        self.stop_units = frozenset(int(unit) for unit in stop_units)
+        self.max_length = max_length
+        self._criteria = list(criteria)
+
+    @classmethod
+    def from_transformers(
+        cls, criteria: StoppingCriteriaList, stop_units: Collection[int], max_length: int
+    ) -> Stops:
+        """Stops that hold all of `criteria`; those that a set or a number can say run as such."""
+        stop_units = set(stop_units)
+        others = []
+        for criterion in criteria:
+            if type(criterion) is EosTokenCriteria:
+                stop_units.update(criterion.eos_token_id.tolist())
+            elif type(criterion) is MaxLengthCriteria:
+                max_length = min(max_length, criterion.max_length)
+            else:
+                others.append(criterion)
+        return cls(stop_units, max_length, others)
+
+    def room(self, prefix: Prefix) -> int:
+        """Units that may still be emitted."""
+        return max(0, self.max_length - len(prefix))
+
+    def cut(
+        self, prefix: Prefix, units: Sequence[int], scores: tuple[Tensor, ...] | None = None
+    ) -> tuple[int, str | None]:
+        """How many of `units` are emitted, and why the output ends there, if it does.
+
+        The prefix must be showing `units` (`Prefix.show_draft`).
+
+        Returns:
+            (units kept, "stop" | "length" | "criterion" | None).
+        """
+        start = len(prefix)
+        for kept, unit in enumerate(units, 1):
+            reason = self._reason(prefix, start + kept, unit, scores)
+            if reason is not None:
+                return kept, reason
+        return len(units), None
+
+    def _reason(
+        self, prefix: Prefix, length: int, unit: int, scores: tuple[Tensor, ...] | None
+    ) -> str | None:
+        # Every criterion is asked at every unit, also where another one has ended the output:
+        # that is what transformers does, and criteria may count.
+        ids = prefix.tensor(length)
+        asked = [bool(criterion(ids, scores).all()) for criterion in self._criteria]
+        if unit in self.stop_units:
+            return "stop"
+        if any(asked):
+            return "criterion"
+        return "length" if length >= self.max_length else None

@@ -1,0 +1,158 @@
+"""What a run says about itself: a typed value that becomes JSON or a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterShare:
+    """What one drafter contributed."""
+
+    proposed: int
+    accepted: int
+    forwards: int
+    conditioning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How an output was obtained.
+
+    Counts are of units. `tokens` is what was emitted: accepted + recovered + bonus (an ordinary
+    step's unit is a bonus: all zero drafted units were kept). `mean_acceptance_length` is tokens
+    per round, bonus included; `draft_acceptance_rate` is accepted / proposed.
+
+    Attributes:
+        parity: "L0" greedy ids equal ordinary decoding; "L1" seeded ids the same for every
+            drafter; "L2" the sampled law is the target's.
+        finish_reason: "stop", "length" or "criterion".
+        acceptance_by_offset: share of proposals that reached offset i whose unit i was accepted.
+        predicted_speedup: expected units per ordinary step, from the costs and the acceptance
+            measured in this run; None where no block was measured.
+        faults: what went wrong with a drafter, one line each; the output is unaffected.
+    """
+
+    tokens: int
+    rounds: int
+    target_forwards: int
+    drafter_forwards: int
+    proposed: int
+    accepted: int
+    recovered: int
+    bonus: int
+    accepted_length_histogram: Mapping[int, int]
+    acceptance_by_offset: tuple[float, ...]
+    proposed_by_offset: tuple[int, ...]
+    drafters: Mapping[str, DrafterShare]
+    encoder_runs: int
+    drafter_encoder_runs: int
+    seconds: Mapping[str, float]
+    parity: str
+    finish_reason: str
+    predicted_speedup: float | None = None
+    exact: bool = True
+    faults: tuple[str, ...] = ()
+    by_class: Mapping[str, Any] | None = None
+    by_codebook: Mapping[str, Any] | None = None
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """Units per round, bonus included."""
+        return self.tokens / self.rounds if self.rounds else 0.0
+
+    @property
+    def draft_acceptance_rate(self) -> float:
+        """Accepted over proposed units; 0 where nothing was proposed."""
+        return self.accepted / self.proposed if self.proposed else 0.0
+
+    @property
+    def decode_seconds(self) -> float:
+        """Drafting, verification and reconciliation: what speculation can change."""
+        return sum(self.seconds[phase] for phase in ("draft", "verify", "reconcile"))
+
+    @property
+    def total_seconds(self) -> float:
+        """All phases but loading the model."""
+        return sum(seconds for phase, seconds in self.seconds.items() if phase != "load")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, derived figures included."""
+        data = asdict(self)
+        data["accepted_length_histogram"] = {
+            str(length): count for length, count in sorted(self.accepted_length_histogram.items())
+        }
+        data["mean_acceptance_length"] = self.mean_acceptance_length
+        data["draft_acceptance_rate"] = self.draft_acceptance_rate
+        data["seconds"] = {
+            **self.seconds,
+            "decode": self.decode_seconds,
+            "total": self.total_seconds,
+        }
+        return data
+
+
+@dataclass
+class Tally:
+    """Counts rounds as they go; `report` turns them into the value above."""
+
+    rounds: int = 0
+    tokens: int = 0
+    proposed: int = 0
+    accepted: int = 0
+    recovered: int = 0
+    bonus: int = 0
+    lengths: Counter[int] = field(default_factory=Counter)
+    reached: Counter[int] = field(default_factory=Counter)
+    kept: Counter[int] = field(default_factory=Counter)
+    by_drafter: dict[str, list[int]] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    def add(self, drafter: str, proposed: int, accepted: int, emitted: int) -> None:
+        """Count one round."""
+        self.rounds += 1
+        self.tokens += emitted
+        self.proposed += proposed
+        self.accepted += accepted
+        if emitted > accepted:
+            if accepted < proposed:
+                self.recovered += 1
+            else:
+                self.bonus += 1
+        if proposed:
+            self.lengths[accepted] += 1
+            share = self.by_drafter.setdefault(drafter, [0, 0])
+            share[0] += proposed
+            share[1] += accepted
+        # A unit was judged if all before it were kept; a block that a stop unit ended judges no
+        # further ones.
+        judged = accepted if emitted == accepted else min(accepted + 1, proposed)
+        for offset in range(judged):
+            self.reached[offset] += 1
+            self.kept[offset] += offset < accepted
+
+    def report(self, **facts: Any) -> Report:
+        """The finished report; `facts` are the fields that rounds don't tell."""
+        offsets = range(len(self.reached))
+        conditioning = facts.pop("conditioning")
+        forwards = facts["drafter_forwards"]
+        return Report(
+            tokens=self.tokens,
+            rounds=self.rounds,
+            proposed=self.proposed,
+            accepted=self.accepted,
+            recovered=self.recovered,
+            bonus=self.bonus,
+            accepted_length_histogram=dict(self.lengths),
+            acceptance_by_offset=tuple(self.kept[i] / self.reached[i] for i in offsets),
+            proposed_by_offset=tuple(self.reached[i] for i in offsets),
+            drafters={
+                name: DrafterShare(proposed, accepted, forwards, conditioning)
+                for name, (proposed, accepted) in self.by_drafter.items()
+            },
+            faults=tuple(self.faults),
+            **facts,
+        )
