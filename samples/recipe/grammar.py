@@ -1,8 +1,8 @@
 """The closed domain of the sample models: everyday commands and reports.
 
-A rule is a list of alternatives; `{name}` in an alternative stands for one alternative of that rule.
-Whether a sentence belongs to training or is held out is a function of its text alone, so the two
-never share a sentence, whatever the seed and however many are drawn.
+A rule is a list of alternatives; `{name}` in one stands for an alternative of that rule. Whether a
+sentence belongs to training or is held out is a function of its text alone, so the two never share
+a sentence, whatever the seed and however many are drawn.
 """
 
 import random

@@ -37,7 +37,7 @@ VOICES = {
     "espeak-en-gb": 1,
     "espeak-en-gb-scotland": 1,
 }
-TRAIN_SHARDS, HELD_OUT_SHARDS, SHARD_CLIPS = 24, 1, 1000
+TRAIN_SHARDS, HELD_OUT_SHARDS, SHARD_CLIPS = 18, 1, 1000
 _NOISE_SHARE = 0.02
 _LONGEST_S = WINDOW_S - 0.4
 
@@ -101,7 +101,7 @@ def speak(
 def make_clip(
     key: str, *, held_out: bool, voice: str | None = None
 ) -> tuple[np.ndarray, str, tuple[tuple[float, float, str], ...]]:
-    """The clip of this key: audio, voice, timed segments. Utterances over the window are redrawn."""
+    """The clip of this key: audio, voice, timed segments; what outlasts the window is redrawn."""
     rng = random.Random(key)
     voice = voice or rng.choices(list(VOICES), list(VOICES.values()))[0]
     while True:
