@@ -1,12 +1,12 @@
 """Each known way to get a rule wrong turns the same check red that the rule passes."""
 
 import importlib
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from mmspec.acceptance import Decision, block, greedy, keyed, token
 
@@ -16,6 +16,7 @@ from .enumeration import (
     Model,
     Poison,
     Proposal,
+    Rule,
     Setup,
     assert_exact,
     mixed,
@@ -49,22 +50,24 @@ def ragged(poison: Poison) -> Setup:
     return Setup(target, draft, mixed(lengths), poison=poison)
 
 
-def assert_mutant_is_seen(rule: Callable[..., Decision], setup: Setup) -> None:
+def assert_mutant_is_seen(rule: Rule, setup: Setup) -> None:
     with pytest.raises(AssertionError, match=r"TV (0\.[0-9]+|nan) between"):
         assert_exact(rule, setup)
 
 
-def until_first_failure(succeeded: torch.Tensor) -> torch.Tensor:
+def until_first_failure(succeeded: Tensor) -> Tensor:
     return succeeded.to(torch.int64).cumprod(1).sum(1)
 
 
-def test_stopping_at_the_first_failed_coin_breaks_block_verification(monkeypatch) -> None:
+def test_stopping_at_the_first_failed_coin_breaks_block_verification(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert_exact(block, sampled())
     monkeypatch.setattr(BLOCK, "_longest_success", until_first_failure)
     assert_mutant_is_seen(block, sampled())
 
 
-def test_the_token_residual_breaks_block_verification(monkeypatch) -> None:
+def test_the_token_residual_breaks_block_verification(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_exact(block, sampled())
     monkeypatch.setattr(
         BLOCK, "closing_law", lambda *arguments: LAWS.closing_law(*arguments[:-1], None)
@@ -72,7 +75,9 @@ def test_the_token_residual_breaks_block_verification(monkeypatch) -> None:
     assert_mutant_is_seen(block, sampled())
 
 
-def test_a_joint_ratio_that_is_not_clipped_breaks_block_verification(monkeypatch) -> None:
+def test_a_joint_ratio_that_is_not_clipped_breaks_block_verification(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert_exact(block, sampled())
     monkeypatch.setattr(
         BLOCK, "_next_joint", lambda joint, allowed, drafted: joint * allowed / drafted
@@ -80,22 +85,31 @@ def test_a_joint_ratio_that_is_not_clipped_breaks_block_verification(monkeypatch
     assert_mutant_is_seen(block, sampled())
 
 
-def test_plain_products_of_ratios_as_thresholds_break_block_verification(monkeypatch) -> None:
+def test_plain_products_of_ratios_as_thresholds_break_block_verification(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert_exact(block, sampled())
     monkeypatch.setattr(BLOCK, "_thresholds", lambda joint, recoverable, lengths: joint[:, 1:])
     assert_mutant_is_seen(block, sampled())
 
 
 @BOTH_RULES
-def test_a_one_hot_ratio_with_a_dense_residual_is_biased(rule, monkeypatch) -> None:
+def test_a_one_hot_ratio_with_a_dense_residual_is_biased(
+    rule: Rule, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target, draft = models()
     setup = Setup(target, None, [Proposal((int(draft[()].argmax()),), 1.0)])
     assert_exact(rule, setup)
     dense = torch.from_numpy(draft[()])
 
     def with_dense_residual(
-        logits, ids, lengths, draft_probs, accepted, scale=None
-    ) -> torch.Tensor:
+        logits: Tensor,
+        ids: Tensor,
+        lengths: Tensor,
+        _: None,
+        accepted: Tensor,
+        scale: Tensor | None = None,
+    ) -> Tensor:
         rows = dense.expand(ids.shape[0], 1, -1)
         return LAWS.closing_law(logits, ids, lengths, rows, accepted, scale)
 
@@ -104,14 +118,16 @@ def test_a_one_hot_ratio_with_a_dense_residual_is_biased(rule, monkeypatch) -> N
 
 
 @BOTH_RULES
-def test_target_rows_shifted_by_one_are_biased(rule) -> None:
+def test_target_rows_shifted_by_one_are_biased(rule: Rule) -> None:
     assert_exact(rule, sampled())
     assert_mutant_is_seen(lambda logits, *rest: rule(logits.roll(-1, 1), *rest), sampled())
 
 
 @BOTH_RULES
-def test_draft_rows_shifted_by_one_are_biased(rule) -> None:
-    def shifted(logits, ids, lengths, draft_probs, uniforms) -> Decision:
+def test_draft_rows_shifted_by_one_are_biased(rule: Rule) -> None:
+    def shifted(
+        logits: Tensor, ids: Tensor, lengths: Tensor, draft_probs: Tensor, uniforms: Tensor
+    ) -> Decision:
         return rule(logits, ids, lengths, draft_probs.roll(1, 1), uniforms)
 
     assert_exact(rule, sampled())
@@ -119,7 +135,7 @@ def test_draft_rows_shifted_by_one_are_biased(rule) -> None:
 
 
 @BOTH_RULES
-def test_a_temperature_that_one_side_misses_is_biased(rule) -> None:
+def test_a_temperature_that_one_side_misses_is_biased(rule: Rule) -> None:
     target, draft = models()
     cold_target, cold_draft = tempered(target, 0.5), tempered(draft, 0.5)
     proposals = sampled_proposals(cold_draft, 3)
@@ -130,14 +146,21 @@ def test_a_temperature_that_one_side_misses_is_biased(rule) -> None:
 
 
 @BOTH_RULES
-def test_claiming_one_hot_where_the_residual_forgets_the_drafted_unit_is_biased(
-    rule, monkeypatch
+def test_a_residual_that_still_holds_the_drafted_unit_is_biased(
+    rule: Rule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target, _ = models()
     setup = Setup(target, None, [Proposal((0, 1), 1.0)])
     assert_exact(rule, setup)
 
-    def without_residual(logits, ids, lengths, draft_probs, accepted, scale=None) -> torch.Tensor:
+    def without_residual(
+        logits: Tensor,
+        ids: Tensor,
+        lengths: Tensor,
+        _: None,
+        accepted: Tensor,
+        scale: Tensor | None = None,
+    ) -> Tensor:
         rows = torch.arange(accepted.shape[0])
         return LAWS.target_law(logits[rows, accepted])
 
@@ -146,8 +169,10 @@ def test_claiming_one_hot_where_the_residual_forgets_the_drafted_unit_is_biased(
 
 
 @BOTH_RULES
-def test_a_closing_unit_drawn_with_the_coin_that_rejected_is_biased(rule) -> None:
-    def reused(logits, ids, lengths, draft_probs, uniforms) -> Decision:
+def test_a_closing_unit_drawn_with_the_coin_that_rejected_is_biased(rule: Rule) -> None:
+    def reused(
+        logits: Tensor, ids: Tensor, lengths: Tensor, draft_probs: Tensor, uniforms: Tensor
+    ) -> Decision:
         uniforms = uniforms.clone()
         uniforms[:, -1] = uniforms[:, 0]
         return rule(logits, ids, lengths, draft_probs, uniforms)
@@ -157,7 +182,9 @@ def test_a_closing_unit_drawn_with_the_coin_that_rejected_is_biased(rule) -> Non
 
 
 @BOTH_RULES
-def test_reading_padded_ids_is_refused_by_the_lookup(rule, monkeypatch) -> None:
+def test_reading_padded_ids_is_refused_by_the_lookup(
+    rule: Rule, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert_exact(rule, ragged(NAN))
     monkeypatch.setattr(TOKEN if rule is token else BLOCK, "live_units", everything_is_live)
     with pytest.raises(RuntimeError, match="index -1 is out of bounds"):
@@ -165,26 +192,30 @@ def test_reading_padded_ids_is_refused_by_the_lookup(rule, monkeypatch) -> None:
 
 
 @BOTH_RULES
-def test_following_padded_coins_is_seen_through_the_poison(rule, monkeypatch) -> None:
+def test_following_padded_coins_is_seen_through_the_poison(
+    rule: Rule, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert_exact(rule, ragged(TEMPTING))
     monkeypatch.setattr(TOKEN if rule is token else BLOCK, "live_units", everything_is_live)
     assert_mutant_is_seen(rule, ragged(TEMPTING))
 
 
 @BOTH_RULES
-def test_taking_the_padded_width_for_the_length_is_seen_through_the_poison(rule) -> None:
-    def with_padded_length(logits, ids, lengths, draft_probs, uniforms) -> Decision:
+def test_taking_the_padded_width_for_the_length_is_seen_through_the_poison(rule: Rule) -> None:
+    def with_padded_length(
+        logits: Tensor, ids: Tensor, lengths: Tensor, draft_probs: Tensor, uniforms: Tensor
+    ) -> Decision:
         return rule(logits, ids, torch.full_like(lengths, ids.shape[1]), draft_probs, uniforms)
 
     assert_exact(rule, ragged(TEMPTING))
     assert_mutant_is_seen(with_padded_length, ragged(TEMPTING))
 
 
-def everything_is_live(lengths: torch.Tensor, width: int) -> torch.Tensor:
+def everything_is_live(lengths: Tensor, width: int) -> Tensor:
     return torch.ones(len(lengths), width, dtype=torch.bool)
 
 
-def poisoned_greedy_block() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def poisoned_greedy_block() -> tuple[Tensor, Tensor, Tensor]:
     """One live unit, then padding that the target would choose if it were asked."""
     logits = torch.zeros(1, 4, 3, dtype=torch.float64)
     logits[0, :2, 1] = 5.0
@@ -192,18 +223,24 @@ def poisoned_greedy_block() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return logits, torch.tensor([[1, 1, 0]]), torch.tensor([1])
 
 
-def assert_padding_is_not_followed(rule: Callable[..., Decision]) -> None:
+def assert_padding_is_not_followed(rule: Rule) -> None:
     decision = rule(*poisoned_greedy_block())
     if decision.accepted.tolist() != [1] or decision.next_ids.tolist() != [1]:
         raise AssertionError(f"padding was followed: {decision}")
 
 
+def keyed_without_noise(logits: Tensor, ids: Tensor, lengths: Tensor) -> Decision:
+    return keyed(logits, ids, lengths, torch.zeros(1, 4, 3))
+
+
 @pytest.mark.parametrize(
     "rule",
-    [greedy, lambda *given: keyed(*given, noise=torch.zeros(1, 4, 3))],
+    [greedy, keyed_without_noise],
     ids=["greedy", "keyed"],
 )
-def test_following_padding_is_seen_in_rules_without_coins(rule, monkeypatch) -> None:
+def test_following_padding_is_seen_in_rules_without_coins(
+    rule: Rule, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert_padding_is_not_followed(rule)
     monkeypatch.setattr(GREEDY, "live_units", everything_is_live)
     with pytest.raises(AssertionError, match="padding was followed"):
