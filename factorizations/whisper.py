@@ -89,20 +89,22 @@ class WhisperSteps:
         task: str | None,
         timestamps: bool,
         previous: Sequence[int] = (),
+        use_forced: bool = False,
     ) -> tuple[int, ...]:
         """The decoder's prompt.
 
         Args:
             language: id of the language token; None for English-only checkpoints.
-            task: "transcribe" or "translate"; None leaves it to `forced` or to the checkpoint.
+            task: "transcribe" or "translate"; None leaves it out.
             timestamps: whether timestamp tokens are to be predicted.
+            use_forced: start from the `forced` tokens (nobody said language or task).
             previous: tokens of a preceding text, `<|startofprev|>` included.
 
         Raises:
             ValueError: a task that the checkpoint doesn't have.
         """
         body: list[int | None] = [self.start]
-        if language is None and task is None:
+        if use_forced:
             body += self.forced
         if language is not None:
             body[1:2] = [language]

@@ -25,17 +25,21 @@ class Clock:
     def __init__(self, device: torch.device) -> None:
         self._synchronise = device.type == "cuda"
         self._device = device
+        self._nested_s = [0.0]
         self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
         self.last = 0.0
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
-        """Count what runs inside under `phase`."""
+        """Count what runs inside under `phase`; a phase inside a phase is counted once, its own."""
         start = self._now()
+        self._nested_s.append(0.0)
         try:
             yield
         finally:
-            self.last = self._now() - start
+            elapsed = self._now() - start
+            self.last = elapsed - self._nested_s.pop()
+            self._nested_s[-1] += elapsed
             self.seconds[phase] += self.last
 
     def _now(self) -> float:

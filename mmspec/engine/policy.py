@@ -91,10 +91,14 @@ class AdaptivePolicy:
 
     One policy may serve many requests to the same pair of models: what it learns is kept. It
     decides how fast the output comes, never which output.
+
+    Args:
+        costs: the target's costs by block size, kept up to date by the sessions that it serves.
+        most: units drafted at most.
     """
 
-    most: int = CANDIDATES[-1]
     costs: BlockCosts = field(default_factory=BlockCosts)
+    most: int = CANDIDATES[-1]
     _first: dict[str, _Rate] = field(default_factory=lambda: defaultdict(_Rate))
     _rest: dict[str, _Rate] = field(default_factory=lambda: defaultdict(_Rate))
     _draft_cost: float | None = None
@@ -129,8 +133,6 @@ class AdaptivePolicy:
 
     def observe(self, record: RoundRecord) -> None:
         """Costs of the passes, and how far the proposal survived."""
-        if record.block:
-            self.costs.add(record.block, record.verify_s)
         if not record.proposed:
             self._idle += record.emitted
             return

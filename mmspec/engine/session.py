@@ -16,6 +16,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from mmspec.clock import Clock
 from mmspec.engine.choosing import Chooser
+from mmspec.engine.costs import BlockCosts
 from mmspec.engine.policy import Policy, RoundRecord
 from mmspec.engine.processing import Processors
 from mmspec.engine.stopping import Stops
@@ -49,6 +50,7 @@ class Session:
         processors: logits processors of the request.
         stops: where the output ends.
         clock: counts seconds by phase.
+        costs: learns what the target's blocks cost; may be shared by many sessions.
         streamer: gets committed units, one by one.
         scores: collects rows where not None.
 
@@ -68,6 +70,7 @@ class Session:
         processors: Processors,
         stops: Stops,
         clock: Clock,
+        costs: BlockCosts | None = None,
         streamer: BaseStreamer | None = None,
         scores: Scores | None = None,
     ) -> None:
@@ -78,6 +81,7 @@ class Session:
         self.prefix = Prefix(prompt, stops.max_length, target.device)
         self.tally = Tally()
         self.clock = clock
+        self.costs = BlockCosts() if costs is None else costs
         self.finish_reason: str | None = None if stops.room(self.prefix) else "length"
         self._target, self._first_row = target, first_row
         self._drafter, self._policy, self._chooser = drafter, policy, chooser
@@ -126,6 +130,8 @@ class Session:
             record = RoundRecord(
                 outlook.context, len(proposal), accepted, len(emitted), block, draft_s, verify_s
             )
+            if block:
+                self.costs.add(block, verify_s)
             self._policy.observe(record)
         return emitted
 

@@ -6,7 +6,10 @@ from mmspec.proposals.base import Pick as Pick
 from mmspec.proposals.base import Proposal as Proposal
 from mmspec.proposals.base import deterministic as deterministic
 from mmspec.proposals.base import fit_vocabulary as fit_vocabulary
+from mmspec.proposals.bridge import VocabularyBridge as VocabularyBridge
+from mmspec.proposals.early_exit import EarlyExitDrafter as EarlyExitDrafter
 from mmspec.proposals.hypothesis import HypothesisDrafter as HypothesisDrafter
+from mmspec.proposals.lazy import LazyDrafter as LazyDrafter
 from mmspec.proposals.model import ModelDrafter as ModelDrafter
 from mmspec.proposals.model import SameVocabulary as SameVocabulary
 from mmspec.proposals.model import Vocabulary as Vocabulary

@@ -52,12 +52,48 @@ class DecoderState:
         self._epoch = 0
         self._number = next(_state_numbers)
         self._closed = False
+        self._lender: DecoderState | None = None
         self._growing = [GrowingLayer(self) for _ in range(layers)]
+        self._conditioning = [FrozenLayer() for _ in range(layers)] if cross_attention else []
+        self._cache = self._assemble()
+
+    def _assemble(self) -> Cache:
         growing = Cache(layers=list(self._growing))
-        self._cache: Cache = growing
-        if cross_attention:
-            conditioning = Cache(layers=[FrozenLayer() for _ in range(layers)])
-            self._cache = EncoderDecoderCache(growing, conditioning)
+        if not self._conditioning:
+            return growing
+        return EncoderDecoderCache(growing, Cache(layers=list(self._conditioning)))
+
+    def lend(self, layers: int) -> DecoderState:
+        """A second state over the memory of the first `layers` layers.
+
+        For a drafter that is the beginning of the same decoder: what those layers hold of the
+        committed prefix is the same, so it isn't computed twice. What the borrower writes behind
+        the committed prefix, the lender's next block overwrites.
+
+        Raises:
+            StateError: nothing has been written yet, so there is no memory to lend.
+        """
+        self._check_open()
+        if not self._length:
+            raise StateError("a state can be lent only once its prompt has been read")
+        borrower = DecoderState(0, self.capacity, cross_attention=False)
+        borrower._growing = [GrowingLayer(borrower, lender) for lender in self._growing[:layers]]
+        borrower._conditioning = self._conditioning[:layers]
+        borrower._cache = borrower._assemble()
+        borrower._lender = self
+        borrower.follow_lender()
+        return borrower
+
+    def follow_lender(self) -> None:
+        """Take over the lender's length: everything that it has committed is known here too.
+
+        Raises:
+            StateError: this state was not lent.
+        """
+        self._check_open()
+        if self._lender is None:
+            raise StateError("this state has no lender")
+        self._length = self._lender.length
 
     @property
     def cache(self) -> Cache:
@@ -157,7 +193,7 @@ class DecoderState:
     def close(self) -> None:
         """Release the memory; every later use raises. Closing twice is harmless."""
         self._closed = True
-        self._growing = []
+        self._growing, self._conditioning, self._lender = [], [], None
         self._cache = Cache(layers=[])
 
     def __enter__(self) -> DecoderState:

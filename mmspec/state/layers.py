@@ -28,9 +28,12 @@ class GrowingLayer(CacheLayerMixin):
     is_croppable = False
     is_sliding = False
 
-    def __init__(self, owner: DecoderState) -> None:
+    def __init__(self, owner: DecoderState, lender: GrowingLayer | None = None) -> None:
         super().__init__()
         self._owner = owner
+        if lender is not None:  # the same memory, under another owner's length
+            self.keys, self.values = lender.keys, lender.values
+            self.is_initialized = lender.is_initialized
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Allocate room for the whole capacity, shaped like the first block that is written."""

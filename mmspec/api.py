@@ -1,0 +1,290 @@
+"""The Python face: `load` a recogniser, or `generate` with a model that is loaded already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from mmspec.engine import AdaptivePolicy, BlockCosts, FixedPolicy, Policy
+from mmspec.errors import MMSpecError, OptionError
+from mmspec.loading import DEFAULT_TARGET, load_whisper, resolve
+from mmspec.modalities.whisper import Whisper
+from mmspec.modalities.whisper_decode import Heard, Job, Recognition
+from mmspec.modalities.whisper_draft import (
+    Draft,
+    EarlyExitDraft,
+    HypothesisDraft,
+    ModelDraft,
+    NgramDraft,
+    NoDraft,
+)
+from mmspec.report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenSegment:
+    """A stretch of speech: when, what, and the tokens that say it."""
+
+    start_s: float
+    end_s: float
+    text: str
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transcription:
+    """What was heard.
+
+    Attributes:
+        text: the transcript.
+        ids: token ids as transformers' `generate` returns them (no prompt, no end mark).
+        segments: with times where timestamps were asked for, else one over the whole audio.
+        language: code of the given or detected language; None for English-only models.
+        report: how it was obtained.
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    segments: tuple[SpokenSegment, ...]
+    language: str | None
+    report: Report
+
+
+class Transcriber:
+    """A recogniser: a target, a kind of drafter, and what was learned about their costs.
+
+    Made by `mmspec.load`. Use it with `with`, or `close()` it.
+    """
+
+    def __init__(self, target: Whisper, draft: Draft, gamma: int | str) -> None:
+        self._target, self._draft = target, draft
+        self._costs = BlockCosts()
+        self._policy = policy_for(gamma, self._costs)
+        self._closed = False
+
+    @property
+    def model(self) -> Any:
+        """The target, transformers' own object."""
+        return self._target.model
+
+    @property
+    def processor(self) -> Any:
+        """The target's processor."""
+        return self._target.processor
+
+    @property
+    def descriptor(self) -> Any:
+        """The target's factorization."""
+        return self._target.steps
+
+    @property
+    def draft_name(self) -> str:
+        """The kind of drafter, as in reports."""
+        return self._draft.name
+
+    @property
+    def drafter_model(self) -> Any:
+        """The drafting model, None where the drafter is no model of its own."""
+        return self._draft.drafter.model if isinstance(self._draft, ModelDraft) else None
+
+    @property
+    def drafter_processor(self) -> Any:
+        """The drafting model's processor, None where there is none."""
+        return self._draft.drafter.processor if isinstance(self._draft, ModelDraft) else None
+
+    @property
+    def shares_encoder(self) -> bool:
+        """Whether a drafting model listens through the target's encoder (proven equal)."""
+        return isinstance(self._draft, ModelDraft) and self._draft.shares_encoder
+
+    def transcribe(
+        self,
+        audio: Any,
+        *,
+        sampling_rate: int | None = None,
+        language: str | None = None,
+        task: str | None = None,
+        timestamps: bool | None = None,
+        prompt: str | None = None,
+        hypothesis: str | Sequence[int] | None = None,
+        temperature: float = 0.0,
+        seed: int | None = None,
+        max_new_tokens: int | None = None,
+        streamer: Any = None,
+        generation_config: Any = None,
+        logits_processor: Sequence[Any] | None = None,
+        stopping_criteria: Sequence[Any] | None = None,
+        **options: Any,
+    ) -> Transcription:
+        """Transcribe a recording of up to one encoder window (30 s for released checkpoints).
+
+        Args:
+            audio: a path, or samples as a NumPy or torch array (then with `sampling_rate`).
+            sampling_rate: samples per second of an array.
+            language: name, code or token; None detects it.
+            task: "transcribe" or "translate" (to English).
+            timestamps: predict when it was said.
+            prompt: text that came before, for spelling and style.
+            hypothesis: what is expected to be heard, for the hypothesis drafter.
+            temperature: 0 takes the likeliest token; above 0 samples.
+            seed: makes sampling repeatable, whatever drafts.
+            max_new_tokens: emit at most so many.
+            streamer: a transformers streamer, gets committed ids.
+            generation_config: as transformers' `generate` takes it.
+            logits_processor: further processors, as transformers' `generate` takes them.
+            stopping_criteria: further criteria, as transformers' `generate` takes them.
+            **options: further generation options (`repetition_penalty=1.2`).
+
+        Raises:
+            MMSpecError: an input or option that can't be used, in one line.
+        """
+        if max_new_tokens is not None:
+            options["max_new_tokens"] = max_new_tokens
+        job = Job(
+            language=language,
+            task=task,
+            timestamps=timestamps,
+            previous=prompt,
+            hypothesis=hypothesis,
+            temperature=temperature,
+            seed=seed,
+            config=generation_config,
+            options=options,
+            processors=logits_processor or (),
+            criteria=stopping_criteria or (),
+            streamer=streamer,
+        )
+        recognition = self._recognition(audio, sampling_rate, job)
+        return self._said(recognition.run())
+
+    def stream(self, audio: Any, **options: Any) -> Iterator[str]:
+        """Transcribe, yielding text as it is committed; nothing is ever taken back.
+
+        Takes the arguments of `transcribe`, but for the streamer.
+        """
+        from mmspec.streaming import TextPieces
+
+        sampling_rate = options.pop("sampling_rate", None)
+        options["previous"] = options.pop("prompt", None)
+        pieces = TextPieces(self.processor.tokenizer, self._target.steps.timestamp_begin)
+        recognition = self._recognition(audio, sampling_rate, Job(**options))
+        for unit in recognition:
+            yield from pieces.add(unit)
+        yield from pieces.end()
+
+    def close(self) -> None:
+        """Nothing is left behind on the models; the transcriber can't be used any more."""
+        self._closed = True
+
+    def __enter__(self) -> Transcriber:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _recognition(self, audio: Any, sampling_rate: int | None, job: Job) -> Recognition:
+        if self._closed:
+            raise OptionError("this transcriber is closed: load a new one")
+        if isinstance(self._draft, HypothesisDraft) and job.hypothesis is None:
+            raise OptionError("draft 'hypothesis' needs hypothesis= (a text or ids) for each audio")
+        from mmspec.modalities.audio import load_audio
+
+        samples = load_audio(audio, sampling_rate)
+
+        def features(whisper: Whisper) -> Any:
+            return whisper.features(samples)
+
+        return Recognition(self._target, self._draft, self._policy, self._costs, features, job)
+
+    def _said(self, heard: Heard) -> Transcription:
+        target = self._target
+        segments = tuple(
+            SpokenSegment(part.start_s, part.end_s, target.text(part.ids).strip(), part.ids)
+            for part in heard.segments
+        )
+        return Transcription(
+            target.text(heard.ids).strip(), heard.ids, segments, heard.language, heard.report
+        )
+
+
+def policy_for(gamma: int | str, costs: BlockCosts) -> Policy:
+    """The policy that `gamma` names: "adaptive", or a number of units.
+
+    Raises:
+        OptionError: neither.
+    """
+    if gamma == "adaptive":
+        return AdaptivePolicy(costs)
+    try:
+        return FixedPolicy(int(gamma))
+    except ValueError:
+        raise OptionError(f"gamma must be 'adaptive' or a number ≥ 0, got {gamma!r}") from None
+
+
+def load(
+    target: Any = DEFAULT_TARGET,
+    draft: Any = "none",
+    *,
+    device: str | None = None,
+    dtype: Any = None,
+    gamma: int | str = "adaptive",
+    packed: bool = True,
+    trust_remote_code: bool = False,
+) -> Transcriber:
+    """Load a recogniser.
+
+    Args:
+        target: a hub id, a local directory, "sample" (the small model that comes with mmspec),
+            or a loaded `WhisperForConditionalGeneration`.
+        draft: "none", "ngram", "hypothesis", "early-exit:N", or a drafting model named as the
+            target is.
+        device: "cpu", "cuda", ...; None: CUDA where there is one.
+        dtype: a torch dtype or its name; None: float32 on a CPU, float16 on CUDA.
+        gamma: units drafted per round: a number, or "adaptive" (measured costs decide).
+        packed: use packed linear layers on a CPU.
+        trust_remote_code: let a checkpoint bring Python code of its own.
+
+    Raises:
+        MMSpecError: a model that can't be found or used, in one line.
+    """
+    try:
+        whisper = load_whisper(target, device, dtype, packed, trust_remote_code)
+    except MMSpecError as error:
+        raise type(error)(f"target: {error}") from None
+    kind = draft_for(draft, target, whisper, trust_remote_code)
+    return Transcriber(whisper, kind, gamma)
+
+
+def draft_for(draft: Any, target_name: Any, target: Whisper, trust_remote_code: bool) -> Draft:
+    """The kind of drafter that a `draft` argument names.
+
+    Raises:
+        MMSpecError: says what was given and what is known.
+    """
+    if draft is None or draft == "none":
+        return NoDraft()
+    if draft == "ngram":
+        return NgramDraft(target)
+    if draft == "hypothesis":
+        return HypothesisDraft()
+    if isinstance(draft, str) and draft.startswith("early-exit"):
+        _, _, layers = draft.partition(":")
+        if not layers.isdecimal():
+            raise OptionError(f"draft {draft!r}: expected early-exit:N, N a number of layers")
+        return EarlyExitDraft(target, int(layers))
+    try:
+        name = resolve(draft, role="draft")
+        device, dtype = str(target.device), target.model.dtype
+        drafter = load_whisper(name, device, dtype, target.packed, trust_remote_code)
+        label = Path(draft).name if isinstance(draft, str) else "model"
+        return ModelDraft(target, drafter, label)
+    except MMSpecError as error:
+        raise type(error)(f"draft: {error}") from None

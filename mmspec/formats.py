@@ -1,0 +1,203 @@
+"""What `mmspec transcribe` writes: plain lines, JSON, SubRip and WebVTT.
+
+Text that a model wrote is never trusted: what could steer a terminal, break a line or open a tag
+is neutralised in every format. Files appear whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import secrets
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from mmspec.errors import InputError
+
+SCHEMA_VERSION = 1
+"""Of the JSON; changes only where a reader of the old one would break."""
+
+FORMATS = ("txt", "json", "srt", "vtt")
+
+_JOINERS = "\u200c\u200d\u200e\u200f\u00ad"  # invisible, harmless, and needed to spell some languages
+_REPLACEMENT = "\ufffd"
+
+
+class SpokenSegment(Protocol):
+    """What a subtitle needs of a segment."""
+
+    @property
+    def start_s(self) -> float:
+        """Seconds from the start of the audio."""
+        ...
+
+    @property
+    def end_s(self) -> float:
+        """Seconds from the start of the audio."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """What is said."""
+        ...
+
+
+def one_line(text: str) -> str:
+    """`text` on one line, with nothing in it that a terminal would obey.
+
+    Line breaks and tabs become spaces; control characters, ANSI escapes included, and characters
+    that reorder a line become U+FFFD.
+
+    Example:
+        >>> one_line(" red \\x1b[31malert\\n twice ")
+        'red \ufffd[31malert twice'
+    """
+    safe = "".join(_harmless(character) for character in text)
+    return re.sub(r"\s+", " ", safe).strip()
+
+
+def _harmless(character: str) -> str:
+    if character.isprintable() or character in _JOINERS:
+        return character
+    if character.isspace():
+        return " "
+    unsafe = unicodedata.category(character) in ("Cc", "Cf", "Cs")
+    return _REPLACEMENT if unsafe else character
+
+
+def to_json(settings: Mapping[str, Any], files: Sequence[Mapping[str, Any]]) -> str:
+    """The document of a run: `{"version", "settings", "files"}`.
+
+    Characters that don't print are escaped, so that the document can be shown as it is; numbers
+    that JSON can't hold (infinity, NaN) become null.
+    """
+    document = {"version": SCHEMA_VERSION, "settings": settings, "files": list(files)}
+    return dump_json(document)
+
+
+def dump_json(document: Any) -> str:
+    """Indented JSON, safe to print, with a line break at its end."""
+    text = json.dumps(_finite(document), ensure_ascii=False, indent=2, allow_nan=False, default=str)
+    shown = [c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text]
+    return "".join(shown) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def to_srt(segments: Sequence[SpokenSegment]) -> str:
+    """SubRip: numbered cues.
+
+    Example:
+        >>> from types import SimpleNamespace as Cue
+        >>> print(to_srt([Cue(start_s=0.0, end_s=1.5, text=" a --> b")]), end="")
+        1
+        00:00:00,000 --> 00:00:01,500
+        a → b
+        <BLANKLINE>
+    """
+    cues = []
+    for number, segment in enumerate(_spoken(segments), 1):
+        start, end = _span(segment, ",")
+        text = one_line(segment.text).replace("-->", "→")
+        cues.append(f"{number}\n{start} --> {end}\n{text}\n\n")
+    return "".join(cues)
+
+
+def to_vtt(segments: Sequence[SpokenSegment]) -> str:
+    """WebVTT: what could open a tag or a cue is escaped.
+
+    Example:
+        >>> from types import SimpleNamespace as Cue
+        >>> print(to_vtt([Cue(start_s=3599.9996, end_s=3600.5, text="<b> & -->")]), end="")
+        WEBVTT
+        <BLANKLINE>
+        01:00:00.000 --> 01:00:00.500
+        &lt;b&gt; &amp; --&gt;
+        <BLANKLINE>
+    """
+    cues = ["WEBVTT\n\n"]
+    for segment in _spoken(segments):
+        start, end = _span(segment, ".")
+        text = one_line(segment.text).replace("&", "&amp;")
+        cues.append(f"{start} --> {end}\n{text.replace('<', '&lt;').replace('>', '&gt;')}\n\n")
+    return "".join(cues)
+
+
+def _spoken(segments: Sequence[SpokenSegment]) -> list[SpokenSegment]:
+    return [segment for segment in segments if one_line(segment.text)]
+
+
+def _span(segment: SpokenSegment, point: str) -> tuple[str, str]:
+    """Start and end of a cue; the end is behind the start, as both formats demand."""
+    start_ms = max(0, round(segment.start_s * 1000))
+    end_ms = max(start_ms + 1, round(segment.end_s * 1000))
+    return _time(start_ms, point), _time(end_ms, point)
+
+
+def _time(milliseconds: int, point: str) -> str:
+    seconds, rest = divmod(milliseconds, 1000)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:02}:{minutes:02}:{seconds:02}{point}{rest:03}"
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write a UTF-8 file so that it is there whole or not at all, whatever interrupts.
+
+    Raises:
+        InputError: the place can't be written to.
+    """
+    try:
+        if path.exists() and not path.is_file():  # a device or a pipe: nothing to rename over
+            if path.is_dir():
+                raise IsADirectoryError("it is a directory")
+            path.write_text(text, encoding="utf-8")
+            return
+        path = path.resolve()  # a link stays a link
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_and_rename(path, text)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"{path}: can't be written ({reason}), expected a writable place") from None
+
+
+def _write_and_rename(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
+    try:
+        with temporary.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def output_names(inputs: Sequence[Path], suffix: str) -> list[str]:
+    """A file name per input: its stem, or its whole name where two inputs share a stem.
+
+    Example:
+        >>> output_names([Path("x/a.wav"), Path("b.wav"), Path("b.flac")], "srt")
+        ['a.srt', 'b.wav.srt', 'b.flac.srt']
+    """
+    stems = [path.stem for path in inputs]
+    names: list[str] = []
+    for path in inputs:
+        base = path.stem if stems.count(path.stem) == 1 else path.name
+        name, number = f"{base}.{suffix}", 2
+        while name in names:
+            name, number = f"{base}-{number}.{suffix}", number + 1
+        names.append(name)
+    return names

@@ -1,0 +1,138 @@
+"""From a name to a loaded checkpoint: the sample, a local directory, a hub id, or a model object."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mmspec.errors import ModelError, OptionError
+from mmspec.modalities import adapter_for
+from mmspec.modalities.whisper import Whisper
+
+DEFAULT_TARGET = "openai/whisper-base"
+"""What is transcribed with where no target is named: small, multilingual, on the hub."""
+
+SAMPLES = Path(__file__).parent / "samples"
+CHECKOUT_SAMPLES = Path(__file__).parents[1] / "samples"
+
+
+def sample_path(*parts: str) -> Path:
+    """A file or folder among the samples, installed or in a checkout.
+
+    Raises:
+        ModelError: this installation came without samples.
+    """
+    for root in (SAMPLES, CHECKOUT_SAMPLES):
+        if (path := root.joinpath(*parts)).exists():
+            return path
+    raise ModelError(f"the samples aren't installed: {'/'.join(parts)} is missing")
+
+
+def resolve(name: Any, role: str = "target") -> Any:
+    """Where a model's files are: a directory for the sample, else the name as it is."""
+    if name == "sample":
+        return sample_path("whisper-sample", "target" if role == "target" else "drafter")
+    return name
+
+
+def load_whisper(
+    name: Any,
+    device: str | None = None,
+    dtype: Any = None,
+    packed: bool = True,
+    trust_remote_code: bool = False,
+) -> Whisper:
+    """Load a Whisper checkpoint with its processor, from safetensors only.
+
+    Args:
+        name: "sample", a directory, a hub id, or a loaded model (then without processor).
+        device: "cpu", "cuda", ...; None: CUDA where there is one.
+        dtype: a torch dtype or its name; None: float32 on a CPU, float16 on CUDA.
+        packed: packed linear layers where they pay.
+        trust_remote_code: let a checkpoint bring Python code of its own.
+
+    Raises:
+        ModelError: not found, not a Whisper, or not in safetensors.
+    """
+    if isinstance(name, torch.nn.Module):
+        adapter_for(name.config.model_type)
+        return Whisper.of(name, packed=packed)
+    where = resolve(name)
+    if not isinstance(where, (str, Path)):
+        raise ModelError(f"expected a name, a directory or a model, got {type(name).__name__}")
+    _check_directory(where)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = _dtype(dtype, device)
+    from transformers import AutoConfig, WhisperForConditionalGeneration, WhisperProcessor
+
+    source, code = str(where), {"trust_remote_code": trust_remote_code}
+    with _one_line(source):
+        adapter_for(AutoConfig.from_pretrained(source, **code).model_type)
+        model = WhisperForConditionalGeneration.from_pretrained(
+            source, dtype=dtype, use_safetensors=True, **code
+        )
+        processor = WhisperProcessor.from_pretrained(source, **code)
+        model = model.to(device)
+    return Whisper.of(model.eval(), processor, packed=packed)
+
+
+def _check_directory(where: str | Path) -> None:
+    """Say what is missing in a local directory, before transformers takes it for a hub id.
+
+    Raises:
+        ModelError: no such directory, or no checkpoint in it.
+    """
+    path = Path(where)
+    looks_local = isinstance(where, Path) or path.is_absolute() or str(where).startswith(".")
+    if not path.exists():
+        if looks_local or str(where).count("/") != 1:
+            raise ModelError(f"{where}: no such directory (and no hub id like {DEFAULT_TARGET})")
+        return
+    if not path.is_dir():
+        raise ModelError(f"{where}: expected a directory with a checkpoint, found a file")
+    if not (path / "config.json").is_file():
+        raise ModelError(f"{where}: no config.json in this directory, so no checkpoint")
+    try:
+        kind = json.loads((path / "config.json").read_text())["model_type"]
+    except (ValueError, KeyError, TypeError):
+        raise ModelError(f"{where}/config.json: names no model_type") from None
+    adapter_for(kind)
+    if not any(path.glob("*.safetensors")):
+        raise ModelError(
+            f"{where}: no *.safetensors; mmspec doesn't load pickled weights "
+            "(save_pretrained(..., safe_serialization=True) converts them)"
+        )
+
+
+@contextlib.contextmanager
+def _one_line(source: str) -> Iterator[None]:
+    """Turn what transformers and the hub client raise into one line that says how to go on."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception as error:  # a zoo: OSError, ValueError, safetensors' and the hub client's own
+        reason = next((line for line in str(error).splitlines() if line.strip()), "no reason given")
+        kind = type(error).__name__
+        if Path(source).exists():
+            raise ModelError(f"{source}: can't be loaded ({kind}: {reason})") from error
+        raise ModelError(
+            f"{source}: not in the local cache and the hub gave nothing ({kind}: {reason}); "
+            "name a local directory, or 'sample' for the model that comes with mmspec"
+        ) from error
+
+
+def _dtype(dtype: Any, device: str) -> torch.dtype:
+    if dtype is None:
+        return torch.float16 if device.startswith("cuda") else torch.float32
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    found = getattr(torch, str(dtype), None)
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise OptionError(f"dtype {dtype!r}: expected float32, float16 or bfloat16")
+    return found

@@ -1,0 +1,108 @@
+"""A conditioned decoder as the core's `Target`: what encoder-decoder families share.
+
+Legend: S encoder positions, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmspec.compat import cache_argument
+from mmspec.errors import ModelError
+from mmspec.kernels import PackedLinears
+from mmspec.state import DecoderState
+
+
+class DecoderTarget:
+    """A decoder with cross-attention to fixed encoder states.
+
+    Args:
+        decoder: transformers' decoder module (embeddings, layers, final norm).
+        head: vocabulary projection.
+        encoder_states: `[1, S, D]`, what the decoder attends to.
+        state: its key/value state.
+        packed: packed layers that serve this decoder, closed with it.
+    """
+
+    def __init__(
+        self,
+        decoder: Any,
+        head: nn.Module,
+        encoder_states: Tensor,
+        state: DecoderState,
+        packed: PackedLinears | None = None,
+    ) -> None:
+        self._decoder, self._head = decoder, head
+        self._encoder_states = encoder_states
+        self.state = state
+        self.vocab_size: int = head.weight.shape[0]  # type: ignore[assignment,index]
+        self.capacity = state.capacity
+        self.device = encoder_states.device
+        self.forwards = 0
+        self._packed = packed
+
+    @torch.no_grad()
+    def score(self, ids: Sequence[int], keep: int) -> Tensor:
+        """Append `ids`; float32 logits `[keep, V]` behind the last `keep` of them."""
+        block = torch.tensor([list(ids)], dtype=torch.long, device=self.device)
+        with self.state.block(len(ids)):
+            hidden = self._decoder(
+                input_ids=block,
+                encoder_hidden_states=self._encoder_states,
+                use_cache=True,
+                **cache_argument(type(self._decoder), self.state.cache),
+            ).last_hidden_state
+            if keep == 0:
+                logits = hidden.new_empty(0, self.vocab_size)
+            else:
+                logits = self._head(hidden[0, -keep:])
+        self.forwards += 1
+        return logits.float()
+
+    def close(self) -> None:
+        """Release the state and the packed layers."""
+        self.state.close()
+        if self._packed is not None:
+            self._packed.close()
+
+
+def check_inference_mode(model: nn.Module, role: str) -> None:
+    """Raise where a model is in training mode: dropout would make its output a lottery.
+
+    Raises:
+        ModelError: says what to do.
+    """
+    if model.training:
+        raise ModelError(f"the {role} is in training mode: call .eval() on it first")
+
+
+def block_layers(decoder: nn.Module, head: nn.Module) -> list[nn.Module]:
+    """The layers of a decoder that see small blocks.
+
+    The cross-attention's key and value projections see the whole conditioning, once.
+    """
+    once = (".encoder_attn.k_proj", ".encoder_attn.v_proj")
+    layers = [module for name, module in decoder.named_modules() if not name.endswith(once)]
+    return [*layers, head]
+
+
+def first_layers(decoder: Any, count: int) -> Any:
+    """A decoder that ends after `count` layers and shares every parameter with the given one.
+
+    Raises:
+        ModelError: there are not that many layers to leave out.
+    """
+    total = len(decoder.layers)
+    if not 1 <= count < total:
+        raise ModelError(
+            f"early exit after layer {count}: the decoder has {total} layers, so 1 to {total - 1}"
+        )
+    clone = copy.copy(decoder)
+    clone._modules = dict(decoder._modules)
+    clone.layers = nn.ModuleList(list(decoder.layers)[:count])
+    return clone

@@ -1,0 +1,201 @@
+"""Whisper: a checkpoint and its processor as mmspec sees them.
+
+Knows the family's vocabulary layout, encodes a window once and opens the decoder on it. Decoding
+whole recordings is in `whisper_decode`, drafters for it in `whisper_draft`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
+
+from mmspec.errors import InputError, ModelError, OptionError
+from mmspec.factorizations import WhisperSteps
+from mmspec.kernels import PackedLinears
+from mmspec.modalities import whisper_rules as whisper_rules  # registers the rules' block form
+from mmspec.modalities.decoder import DecoderTarget, block_layers, check_inference_mode
+from mmspec.state import DecoderState
+
+SAMPLING_RATE = 16_000
+
+
+@dataclass(frozen=True, eq=False)
+class Whisper:
+    """A loaded checkpoint.
+
+    Attributes:
+        model: transformers' `WhisperForConditionalGeneration`; never written to.
+        processor: its `WhisperProcessor`, or None where only features and ids are dealt with.
+        steps: its descriptor.
+        packed: run the decoder's linear layers in packed layout where that pays.
+    """
+
+    model: Any
+    processor: Any
+    steps: WhisperSteps
+    packed: bool = True
+
+    @classmethod
+    def of(cls, model: Any, processor: Any = None, *, packed: bool = True) -> Whisper:
+        """Describe a model.
+
+        Raises:
+            ModelError: it is in training mode, or its generation config lacks what is needed.
+        """
+        check_inference_mode(model, "model")
+        return cls(model, processor, steps_of(model), packed)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.model.device
+
+    @property
+    def window_frames(self) -> int:
+        """Mel frames in one encoder window (3,000 for 30 s)."""
+        encoder = self.model.get_encoder()
+        stride = encoder.conv1.stride[0] * encoder.conv2.stride[0]
+        return stride * self.model.config.max_source_positions
+
+    @property
+    def window_s(self) -> float:
+        """Seconds in one encoder window."""
+        return self.window_frames / self.frames_per_second
+
+    @property
+    def frames_per_second(self) -> float:
+        """Mel frames per second."""
+        extractor = None if self.processor is None else self.processor.feature_extractor
+        return SAMPLING_RATE / (160 if extractor is None else extractor.hop_length)
+
+    def features(self, samples: np.ndarray) -> Tensor:
+        """Log-mel features `[1, mel bins, window frames]` of up to one window of samples.
+
+        Raises:
+            InputError: the audio is longer than one window.
+        """
+        extractor = self.processor.feature_extractor
+        seconds, most = len(samples) / SAMPLING_RATE, self.window_s
+        if seconds > most:
+            raise InputError(
+                f"the audio is {seconds:.2f} s long; this model hears {most:g} s at a time and "
+                "longer audio isn't supported yet: cut it into pieces"
+            )
+        bins = self.model.config.num_mel_bins
+        if extractor.feature_size != bins:
+            raise ModelError(
+                f"the processor makes {extractor.feature_size} mel bins, the model takes {bins}"
+            )
+        made = extractor(samples, sampling_rate=SAMPLING_RATE, return_tensors="pt")
+        return made.input_features
+
+    @torch.no_grad()
+    def encode(self, features: Tensor) -> Tensor:
+        """Encoder states `[1, S, D]` of one window of features."""
+        encoder = self.model.get_encoder()
+        weight = encoder.conv1.weight
+        return encoder(features.to(weight.device, weight.dtype)).last_hidden_state
+
+    def open(self, encoder_states: Tensor) -> DecoderTarget:
+        """The decoder on one window, nothing read yet. Close it when done."""
+        decoder, head = self.model.get_decoder(), self.model.get_output_embeddings()
+        layers = block_layers(decoder, head) if self.packed else []
+        state = DecoderState(len(decoder.layers), self.steps.context, cross_attention=True)
+        return DecoderTarget(decoder, head, encoder_states, state, PackedLinears(layers).open())
+
+    def language_id(self, language: str) -> int:
+        """The language token of a name ("english"), code ("en") or token ("<|en|>").
+
+        Raises:
+            OptionError: unknown, or not among this model's languages.
+        """
+        known = dict(self.steps.languages)
+        if not known:
+            raise OptionError(
+                f"language {language!r}: this model is English-only and takes no language"
+            )
+        wanted = language.lower()
+        token = wanted if wanted in known else f"<|{TO_LANGUAGE_CODE.get(wanted, wanted)}|>"
+        if token not in known:
+            codes = ", ".join(sorted(name.strip("<|>") for name in known))
+            raise OptionError(f"language {language!r}: this model knows {codes}")
+        return known[token]
+
+    def language_code(self, unit: int) -> str | None:
+        """The code of a language token ("en")."""
+        names = {unit: name.strip("<|>") for name, unit in self.steps.languages}
+        return names.get(unit)
+
+    def text(self, ids: tuple[int, ...]) -> str:
+        """What the text tokens among `ids` say."""
+        words = [unit for unit in ids if not self.steps.is_timestamp(unit)]
+        return self.processor.tokenizer.decode(words, skip_special_tokens=True)
+
+    def units(self, text: str, *, timestamps: bool) -> list[int]:
+        """A complete hypothesis for a window from its text."""
+        tokens = self.processor.tokenizer(" " + text.strip(), add_special_tokens=False).input_ids
+        opening = [self.steps.timestamp_begin] if timestamps else []
+        return [*opening, *tokens, *sorted(self.steps.stop_units)[:1]]
+
+    def previous_units(self, text: str) -> tuple[int, ...]:
+        """Prompt tokens for a preceding text.
+
+        Raises:
+            OptionError: the text holds marks that only the decoder may set.
+        """
+        try:
+            return tuple(self.processor.get_prompt_ids(text.strip()).tolist())
+        except ValueError as error:
+            raise OptionError(f"prompt: {error}") from None
+
+
+def steps_of(model: Any) -> WhisperSteps:
+    """The descriptor that a checkpoint's generation config spells out.
+
+    Raises:
+        ModelError: no start or end token, or ids outside the vocabulary.
+    """
+    config, says = model.config, model.generation_config
+    start, ends = says.decoder_start_token_id, says.eos_token_id
+    if start is None or ends is None:
+        raise ModelError(
+            "the generation config names no decoder_start_token_id or eos_token_id: "
+            "is this a complete Whisper checkpoint?"
+        )
+    multilingual = getattr(says, "is_multilingual", None) is not False
+    forced = getattr(says, "forced_decoder_ids", None)
+    if forced is None:
+        forced = getattr(config, "forced_decoder_ids", None)
+    try:
+        return WhisperSteps(
+            vocab_size=config.vocab_size,
+            context=config.max_target_positions,
+            start=start,
+            stop_units=frozenset(ends if isinstance(ends, list) else [ends]),
+            languages=_pairs(getattr(says, "lang_to_id", None)) if multilingual else (),
+            tasks=_pairs(getattr(says, "task_to_id", None)) if multilingual else (),
+            no_timestamps=getattr(says, "no_timestamps_token_id", None),
+            previous_text=getattr(says, "prev_sot_token_id", None),
+            forced=_forced(forced),
+        )
+    except ValueError as error:
+        raise ModelError(f"the generation config doesn't fit the model: {error}") from None
+
+
+def _pairs(table: dict[str, int] | None) -> tuple[tuple[str, int], ...]:
+    return tuple((table or {}).items())
+
+
+def _forced(pairs: Any) -> tuple[int | None, ...]:
+    """The run of forced tokens at positions 1, 2, ... (transformers' older way to say a prompt)."""
+    units: list[int | None] = []
+    for position, unit in pairs or []:
+        if position != len(units) + 1:
+            break
+        units.append(unit)
+    return tuple(units)

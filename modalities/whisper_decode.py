@@ -1,0 +1,365 @@
+"""Decoding a recording of up to one window with Whisper, the way transformers' `generate` does.
+
+With timestamps a window may be decoded in several goes: when its tokens end with a pair of times,
+speech goes on behind it, and the rest of the window is encoded and decoded again from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.generation import logits_process as hf
+
+from mmspec.clock import Clock
+from mmspec.compat import prepared_config, prepared_criteria, prepared_processors
+from mmspec.engine import BlockCosts, Chooser, Policy, Processors, Sampling, Session, Stops
+from mmspec.errors import InputError, OptionError
+from mmspec.factorizations import Segment
+from mmspec.modalities.decoder import DecoderTarget
+from mmspec.modalities.whisper import Whisper
+from mmspec.modalities.whisper_draft import Draft, Window
+from mmspec.report import Report, Tally
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is wanted of a recording.
+
+    Attributes:
+        language: name, code or token; None: as the checkpoint says, detected where it says nothing.
+        task: "transcribe" or "translate"; None: as the checkpoint says.
+        timestamps: predict times; None: as the checkpoint says.
+        previous: text that came before.
+        hypothesis: what the caller expects to hear, as text or as ids.
+        temperature: 0 is greedy.
+        seed: key of the noise when sampling.
+        rule: acceptance rule, "auto" for the fitting one.
+        config: a transformers `GenerationConfig`, as `generate` would take it.
+        options: generation options, as `generate` would take them.
+        processors: further logits processors.
+        criteria: further stopping criteria.
+        streamer: gets committed ids.
+    """
+
+    language: str | None = None
+    task: str | None = None
+    timestamps: bool | None = None
+    previous: str | None = None
+    hypothesis: str | Sequence[int] | None = None
+    temperature: float = 0.0
+    seed: int | None = None
+    rule: str = "auto"
+    config: Any = None
+    options: dict[str, Any] = field(default_factory=dict)
+    processors: Sequence[Any] = ()
+    criteria: Sequence[Any] = ()
+    streamer: Any = None
+
+
+@dataclass(frozen=True)
+class Heard:
+    """The outcome: ids as transformers' `generate` returns them, segments, and the report."""
+
+    ids: tuple[int, ...]
+    segments: tuple[Segment, ...]
+    language: str | None
+    report: Report
+
+
+class Recognition:
+    """One recording being decoded.
+
+    Args:
+        whisper: the target.
+        draft: the kind of drafter.
+        policy: chooses γ.
+        costs: what the target's blocks cost, shared between recordings.
+        features: log-mel features `[1, bins, frames]` by checkpoint; called once for the target
+            and once for a drafter with ears of its own.
+        job: what is wanted.
+    """
+
+    def __init__(
+        self,
+        whisper: Whisper,
+        draft: Draft,
+        policy: Policy,
+        costs: BlockCosts,
+        features: Callable[[Whisper], Tensor],
+        job: Job,
+    ) -> None:
+        self.whisper, self.draft, self.policy, self.costs = whisper, draft, policy, costs
+        self.job, self.clock, self.tally = job, Clock(whisper.device), Tally()
+        self._features = features
+        self._config = self._read_config()
+        self._sampling = Sampling(job.temperature > 0, job.seed, job.rule)
+        self._language: int | None = None
+        self._counts = {"target": 0, "drafter": 0, "encoder": 0, "drafter_encoder": 0}
+        self._finish = "stop"
+        self._hypothesis: list[int] | None = None
+        self.segments: list[Segment] = []
+
+    def _read_config(self) -> Any:
+        job = self.job
+        config, rest = prepared_config(self.whisper.model, job.config, dict(job.options))
+        if rest:
+            raise OptionError(f"unknown generation options: {', '.join(sorted(rest))}")
+        if (config.num_beams or 1) > 1 or (config.num_return_sequences or 1) > 1:
+            raise OptionError("beam search and several sequences per input aren't supported")
+        config.do_sample = job.temperature > 0
+        config.temperature = job.temperature if config.do_sample else 1.0
+        return config
+
+    @property
+    def timestamps(self) -> bool:
+        """Whether times are predicted."""
+        if self.job.timestamps is not None:
+            wanted = self.job.timestamps
+        else:
+            wanted = bool(getattr(self._config, "return_timestamps", False))
+        if wanted and self.whisper.steps.no_timestamps is None:
+            raise OptionError("timestamps: this model's generation config names none")
+        return wanted
+
+    def run(self) -> Heard:
+        """Decode to the end."""
+        for _ in self:
+            pass
+        return self.heard()
+
+    def __iter__(self) -> Iterator[int]:
+        """Committed ids as they come, prompts and ends left out."""
+        with self.clock("encode"):
+            features = self._features(self.whisper)
+        frames, rate = features.shape[-1], self.whisper.frames_per_second
+        seek = 0
+        while seek < frames:
+            piece = _from(features, seek)
+            emitted: list[int] = []
+            for unit in self._decode_window(piece, seek):
+                emitted.append(unit)
+                if unit not in self.whisper.steps.stop_units:
+                    yield unit
+            with self.clock("post"):
+                if emitted and emitted[-1] in self.whisper.steps.stop_units:
+                    emitted.pop()
+                segments, done_s = self.whisper.steps.split(
+                    emitted, seek / rate, (frames - seek) / rate
+                )
+                self.segments += segments
+                advance = round(done_s * rate)
+            if advance < 1:
+                break  # a pair of times at the very start: going on would never end
+            seek += advance
+
+    def heard(self) -> Heard:
+        """The outcome, once the iteration is over."""
+        ids = tuple(unit for segment in self.segments for unit in segment.ids)
+        return Heard(ids, tuple(self.segments), self._language_code(), self._report())
+
+    def _decode_window(self, features: Tensor, seek: int) -> Iterator[int]:
+        with self.clock("encode"):
+            states = self.whisper.encode(features)
+            self._counts["encoder"] += 1
+        target = self.whisper.open(states)
+        drafter = None
+        try:
+            with self.clock("prefill"):
+                prompt = self._prompt(target)
+                held = target.state.length
+                first_row = target.score(prompt[held:], keep=1)
+                target.state.freeze()
+            window = Window(
+                target,
+                prompt,
+                states,
+                lambda other: _from(self._features(other), seek),
+                self._draft_prompt,
+                self._expected(),
+                self.clock,
+            )
+            drafter = self.draft.open(window)
+            session = self._session(target, prompt, first_row, drafter, features)
+            yield from session
+            if self.job.streamer is not None:
+                self.job.streamer.end()
+            self._finish = session.finish_reason or "stop"
+        finally:
+            if drafter is not None:
+                self._counts["drafter"] += drafter.forwards
+                self._counts["drafter_encoder"] += self.draft.encoder_runs
+                drafter.close()
+            self._counts["target"] += target.forwards
+            target.close()
+
+    def _session(
+        self,
+        target: DecoderTarget,
+        prompt: Sequence[int],
+        first_row: Tensor,
+        drafter: Any,
+        features: Tensor,
+    ) -> Session:
+        whisper, job = self.whisper, self.job
+        config, custom = self._whisper_processors(len(prompt))
+        config.max_length = self._max_length(len(prompt))
+        processors = prepared_processors(whisper.model, config, len(prompt), custom, features)
+        tokenizer = None if whisper.processor is None else whisper.processor.tokenizer
+        criteria = prepared_criteria(whisper.model, config, job.criteria, tokenizer)
+        stops = Stops.from_transformers(criteria, whisper.steps.stop_units, config.max_length)
+        if job.streamer is not None:
+            job.streamer.put(torch.tensor([list(prompt)]))
+        session = Session(
+            target,
+            prompt,
+            first_row,
+            drafter=drafter,
+            policy=self.policy,
+            chooser=Chooser(self._sampling, target.device),
+            processors=Processors(processors),
+            stops=stops,
+            clock=self.clock,
+            costs=self.costs,
+            streamer=job.streamer,
+        )
+        session.tally = self.tally  # counts go on over the windows of a recording
+        return session
+
+    def _whisper_processors(self, prompt_length: int) -> tuple[Any, list[Any]]:
+        """Whisper's own rules as processors, in `generate`'s order, and the config without them."""
+        config, device = prepared_config(self.whisper.model, self._config, {})[0], self.whisper.device
+        custom: list[Any] = []
+        if config.begin_suppress_tokens is not None:
+            custom.append(
+                hf.SuppressTokensAtBeginLogitsProcessor(
+                    config.begin_suppress_tokens, begin_index=prompt_length, device=device
+                )
+            )
+        if config.suppress_tokens is not None:
+            custom.append(hf.SuppressTokensLogitsProcessor(config.suppress_tokens, device=device))
+        if self.timestamps:
+            custom.append(hf.WhisperTimeStampLogitsProcessor(config, begin_index=prompt_length))
+        config.begin_suppress_tokens = config.suppress_tokens = None
+        return config, [*custom, *self.job.processors]
+
+    def _max_length(self, prompt_length: int) -> int:
+        """Absolute length limit, prompt included, as `generate` sets it.
+
+        Raises:
+            OptionError: the prompt and the wanted tokens don't fit into the decoder's context.
+        """
+        context, config = self.whisper.steps.context, self._config
+        if prompt_length >= context:
+            raise OptionError(
+                f"the prompt takes {prompt_length} of the decoder's {context} positions: "
+                "shorten the previous text"
+            )
+        if config.max_new_tokens is not None:
+            if prompt_length + config.max_new_tokens > context:
+                raise OptionError(
+                    f"max_new_tokens {config.max_new_tokens} and a prompt of {prompt_length} "
+                    f"exceed the decoder's {context} positions"
+                )
+            return prompt_length + config.max_new_tokens
+        return min(config.max_length + min(context // 2 - 1, prompt_length), context)
+
+    def _prompt(self, target: DecoderTarget) -> tuple[int, ...]:
+        """The prompt; where the language has to be detected, the target reads its start first."""
+        steps, job = self.whisper.steps, self.job
+        task, named = job.task or getattr(self._config, "task", None), job.language
+        named = named or getattr(self._config, "language", None)
+        if not steps.languages and (job.task or job.language):
+            raise OptionError("language and task: this model is English-only and takes neither")
+        task = task if steps.tasks else None
+        use_forced = task is None and named is None
+        language: int | None = None
+        if named is not None and steps.languages:
+            language = self.whisper.language_id(named)
+            task = task or ("transcribe" if steps.tasks else None)
+        elif steps.languages and not (use_forced and steps.forced[:1] not in ((), (None,))):
+            language = self._language if self._language is not None else self._detect(target)
+        self._language = language
+        previous = () if job.previous is None else self.whisper.previous_units(job.previous)
+        if previous and target.state.length:
+            target.state.commit(0)  # detection read the start mark where the previous text goes
+        try:
+            return steps.prompt(
+                language=language,
+                task=task,
+                timestamps=self.timestamps,
+                previous=previous,
+                use_forced=use_forced,
+            )
+        except ValueError as error:
+            raise OptionError(str(error)) from None
+
+    def _detect(self, target: DecoderTarget) -> int:
+        """The likeliest language, from the row behind the start mark (no second encoder run)."""
+        row = target.score([self.whisper.steps.start], keep=1)[0]
+        units = [unit for _, unit in self.whisper.steps.languages]
+        return units[int(row[units].argmax())]
+
+    def _draft_prompt(self, other: Whisper) -> Sequence[int]:
+        """The same job as another checkpoint's prompt."""
+        code, job = self._language_code(), self.job
+        token = dict(other.steps.languages).get(f"<|{code}|>")
+        task = job.task or getattr(self._config, "task", None) or "transcribe"
+        task = task if task in dict(other.steps.tasks) else None
+        fits = job.previous is not None and other.processor is not None
+        previous = other.previous_units(job.previous) if fits and job.previous else ()
+        timestamps = self.timestamps and other.steps.no_timestamps is not None
+        return other.steps.prompt(
+            language=token, task=task, timestamps=timestamps, previous=previous
+        )
+
+    def _expected(self) -> list[int] | None:
+        """The caller's hypothesis in units; it belongs to the first go only."""
+        hypothesis, first = self.job.hypothesis, not self.segments
+        if hypothesis is None or not first:
+            return None
+        if isinstance(hypothesis, str):
+            if not hypothesis.strip():
+                return None
+            return self.whisper.units(hypothesis, timestamps=self.timestamps)
+        ids = [int(unit) for unit in hypothesis]
+        wrong = [unit for unit in ids if not 0 <= unit < self.whisper.steps.vocab_size]
+        if wrong:
+            raise InputError(
+                f"hypothesis: id {wrong[0]} is outside the vocabulary of "
+                f"{self.whisper.steps.vocab_size}"
+            )
+        return ids
+
+    def _language_code(self) -> str | None:
+        return None if self._language is None else self.whisper.language_code(self._language)
+
+    def _report(self) -> Report:
+        parity = "L0" if not self._sampling.sample else "L2"
+        if self._sampling.sample and self._sampling.seed is not None:
+            parity = "L1"
+        return self.tally.report(
+            target_forwards=self._counts["target"],
+            drafter_forwards=self._counts["drafter"],
+            encoder_runs=self._counts["encoder"],
+            drafter_encoder_runs=self._counts["drafter_encoder"],
+            seconds=dict(self.clock.seconds),
+            parity=parity,
+            finish_reason=self._finish,
+            predicted_speedup=self._predicted(),
+            conditioning=getattr(self.draft, "conditioning", "none"),
+        )
+
+    def _predicted(self) -> float | None:
+        """Units per ordinary step: what drafting and verification alone would gain."""
+        step = self.costs.seconds(1)
+        spent = self.clock.seconds["draft"] + self.clock.seconds["verify"]
+        return self.tally.tokens * step / spent if step and spent else None
+
+
+def _from(features: Tensor, seek: int) -> Tensor:
+    """A window's features from frame `seek` on, padded with zeros as transformers does."""
+    return torch.nn.functional.pad(features[..., seek:], (0, seek)) if seek else features

@@ -1,0 +1,235 @@
+"""Drafters for Whisper: how each kind is opened on a window that the target is decoding."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmspec.clock import Clock
+from mmspec.errors import ModelError
+from mmspec.modalities.decoder import DecoderTarget, first_layers
+from mmspec.modalities.whisper import Whisper
+from mmspec.proposals import (
+    Drafter,
+    EarlyExitDrafter,
+    HypothesisDrafter,
+    LazyDrafter,
+    ModelDrafter,
+    NgramDrafter,
+    Outlook,
+    SameVocabulary,
+    Vocabulary,
+    VocabularyBridge,
+)
+
+
+@dataclass
+class Window:
+    """What a drafter may know of the window that is being decoded.
+
+    Attributes:
+        target: the opened decoder.
+        prompt: its prompt.
+        encoder_states: `[1, S, D]`.
+        features: the drafting model's own log-mel features, made when asked for (None where
+            only the target's features were given).
+        draft_prompt: a drafting model's prompt for the same job.
+        hypothesis: what the caller expects, in target units.
+        clock: for what opening a drafter costs.
+    """
+
+    target: DecoderTarget
+    prompt: Sequence[int]
+    encoder_states: Tensor
+    features: Callable[[Whisper], Tensor] | None
+    draft_prompt: Callable[[Whisper], Sequence[int]]
+    hypothesis: Sequence[int] | None
+    clock: Clock
+
+
+class Draft(ABC):
+    """A kind of drafter, chosen once; `open` makes one for a window."""
+
+    name: str
+    encoder_runs: int = 0
+
+    @abstractmethod
+    def open(self, window: Window) -> Drafter | None:
+        """A drafter for this window, None where there is nothing to draft from."""
+
+
+class NoDraft(Draft):
+    """Ordinary decoding."""
+
+    name = "none"
+
+    def open(self, window: Window) -> Drafter | None:
+        """Nothing."""
+        return None
+
+
+class NgramDraft(Draft):
+    """Lookup in what was committed, previous text included."""
+
+    name = "ngram"
+
+    def __init__(self, target: Whisper) -> None:
+        self._never = target.steps.reserved | target.steps.stop_units
+
+    def open(self, window: Window) -> Drafter | None:
+        """A fresh index: nothing leaks from one request to the next."""
+        return NgramDrafter(never=self._never)
+
+
+class HypothesisDraft(Draft):
+    """A text that the caller has already; without one the window is decoded ordinarily."""
+
+    name = "hypothesis"
+
+    def open(self, window: Window) -> Drafter | None:
+        """A drafter on the caller's hypothesis."""
+        return HypothesisDrafter(window.hypothesis) if window.hypothesis else None
+
+
+class EarlyExitDraft(Draft):
+    """The target's own first layers."""
+
+    def __init__(self, target: Whisper, layers: int) -> None:
+        decoder = target.model.get_decoder()
+        self.name = f"early-exit:{layers}"
+        self._layers, self._target = layers, target
+        self._decoder = first_layers(decoder, layers)
+        self._head = target.model.get_output_embeddings()
+        self._cost = _step_size(self._decoder, self._head) / _step_size(decoder, self._head)
+
+    def open(self, window: Window) -> Drafter | None:
+        """A drafter over the target's own memory."""
+
+        def open_drafter() -> Drafter:
+            state = window.target.state.lend(self._layers)
+            model = DecoderTarget(self._decoder, self._head, window.encoder_states, state)
+            steps = self._target.steps
+            return EarlyExitDrafter(
+                model,
+                window.prompt,
+                SameVocabulary(steps.vocab_size),
+                stop_units=steps.stop_units,
+                name=self.name,
+                cost_prior=self._cost,
+            )
+
+        before = Outlook("early exit", first=0.5, rest=0.6, available=self._target.steps.context)
+        return LazyDrafter(self.name, self._cost, "shared", before, open_drafter)
+
+
+@dataclass
+class ModelDraft(Draft):
+    """Another Whisper.
+
+    Args:
+        target: the checkpoint to be drafted for.
+        drafter: the drafting checkpoint.
+        name: as in reports.
+    """
+
+    target: Whisper
+    drafter: Whisper
+    name: str = "model"
+    vocabulary: Vocabulary = field(init=False)
+    shares_encoder: bool = field(init=False)
+    encoder_runs: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.vocabulary = vocabulary_between(self.target, self.drafter)
+        self.shares_encoder = encoders_equal(self.target.model, self.drafter.model)
+        self._cost = _decoder_size(self.drafter) / _decoder_size(self.target)
+
+    def open(self, window: Window) -> Drafter | None:
+        """A drafter that hears the same window, with its own ears unless they are the same."""
+        conditioning = "shared" if self.shares_encoder else "own"
+        self.encoder_runs = 0
+
+        def open_drafter() -> Drafter:
+            states = self._states(window)
+            with window.clock("prefill"):
+                model = self.drafter.open(states)
+                prompt = window.draft_prompt(self.drafter)
+                model.score(prompt, keep=0)
+            return ModelDrafter(
+                model,
+                prompt,
+                self.vocabulary,
+                stop_units=self.target.steps.stop_units,
+                sure=0.4,
+                name=self.name,
+                cost_prior=self._cost,
+                conditioning=conditioning,
+            )
+
+        before = Outlook("model", first=0.7, rest=0.8, available=self.drafter.steps.context)
+        return LazyDrafter(self.name, self._cost, conditioning, before, open_drafter)
+
+    def _states(self, window: Window) -> Tensor:
+        if self.shares_encoder:
+            return window.encoder_states
+        if window.features is None:
+            raise ModelError("the drafter has an encoder of its own and no audio to run it on")
+        with window.clock("encode"):
+            self.encoder_runs += 1
+            return self.drafter.encode(window.features(self.drafter))
+
+
+def vocabulary_between(target: Whisper, drafter: Whisper) -> Vocabulary:
+    """How a drafting checkpoint's units relate to the target's.
+
+    Raises:
+        ModelError: different vocabularies, and no tokenizers to bridge them.
+    """
+    have, want = drafter.steps, target.steps
+    tokenizers = [whisper.processor and whisper.processor.tokenizer for whisper in (target, drafter)]
+    if all(tokenizers):
+        strings, others = (tokenizer.get_vocab() for tokenizer in tokenizers)
+        if strings == others:
+            return SameVocabulary(want.vocab_size)
+        bridge = VocabularyBridge(strings, others, want.vocab_size, have.vocab_size)
+        if bridge.shared < 2:
+            raise ModelError("the drafter's tokenizer shares no tokens with the target's")
+        return bridge
+    same = (have.vocab_size, have.start, have.stop_units, have.no_timestamps) == (
+        want.vocab_size,
+        want.start,
+        want.stop_units,
+        want.no_timestamps,
+    )
+    if not same:
+        raise ModelError(
+            f"the drafter's vocabulary ({have.vocab_size} units) is not the target's "
+            f"({want.vocab_size}): load both with their processors, so that they can be bridged"
+        )
+    return SameVocabulary(want.vocab_size)
+
+
+def encoders_equal(one: Any, other: Any) -> bool:
+    """Whether two checkpoints' encoders are the same, weight by weight."""
+    mine, yours = one.get_encoder().state_dict(), other.get_encoder().state_dict()
+    return mine.keys() == yours.keys() and all(
+        weight.shape == yours[name].shape
+        and weight.dtype == yours[name].dtype
+        and torch.equal(weight, yours[name].to(weight.device))
+        for name, weight in mine.items()
+    )
+
+
+def _step_size(decoder: Any, head: Any) -> int:
+    """Weights that one decoding step reads: layers and vocabulary projection, no embeddings."""
+    weights = sum(weight.numel() for weight in decoder.layers.parameters())
+    return weights + head.weight.numel()
+
+
+def _decoder_size(whisper: Whisper) -> int:
+    return _step_size(whisper.model.get_decoder(), whisper.model.get_output_embeddings())
