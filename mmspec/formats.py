@@ -23,7 +23,10 @@ SCHEMA_VERSION = 1
 
 FORMATS = ("txt", "json", "srt", "vtt")
 
-_JOINERS = "\u200c\u200d\u200e\u200f\u00ad"  # invisible, harmless, and needed to spell some languages
+_JOINERS = (
+    "\u200c\u200d\u200e\u200f\u00ad"
+    """Invisible, harmless, and needed to spell some languages."""
+)
 _REPLACEMENT = "\ufffd"
 
 
@@ -170,7 +173,8 @@ def write_atomic(path: Path, text: str) -> None:
         _write_and_rename(path, text)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise InputError(f"{path}: can't be written ({reason}), expected a writable place") from None
+        found = f"found a place that can't be written ({reason})"
+        raise InputError(f"{path}: {found}, expected a writable one") from None
 
 
 def _write_and_rename(path: Path, text: str) -> None:
