@@ -138,7 +138,9 @@ class Whisper:
 
     def units(self, text: str, *, timestamps: bool) -> list[int]:
         """A complete hypothesis for a window from its text."""
-        tokens = self.processor.tokenizer(" " + text.strip(), add_special_tokens=False).input_ids
+        tokenizer = self.processor.tokenizer
+        pieces = tokenizer.tokenize(" " + text.strip())
+        tokens = tokenizer.convert_tokens_to_ids(join_spaces(pieces, tokenizer.get_vocab()))
         opening = [self.steps.timestamp_begin] if timestamps else []
         return [*opening, *tokens, *sorted(self.steps.stop_units)[:1]]
 
@@ -152,6 +154,26 @@ class Whisper:
             return tuple(self.processor.get_prompt_ids(text.strip()).tolist())
         except ValueError as error:
             raise OptionError(f"prompt: {error}") from None
+
+
+def join_spaces(pieces: list[str], vocabulary: dict[str, int]) -> list[str]:
+    """Pieces with every lone space joined to what follows, where that is a piece too.
+
+    Whisper writes a space as the first character of a word's piece. Converted tokenizers whose
+    merges lost an entry split it off, and then no unit of a hypothesis is what the model says.
+
+    Example:
+        >>> join_spaces(["\u0120", "then", "\u0120he"], {"\u0120then": 7})
+        ['\u0120then', '\u0120he']
+    """
+    space = "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}"
+    joined: list[str] = []
+    for piece in pieces:
+        if joined and joined[-1] == space and space + piece in vocabulary:
+            joined[-1] += piece
+        else:
+            joined.append(piece)
+    return joined
 
 
 def steps_of(model: Any) -> WhisperSteps:
