@@ -1,5 +1,48 @@
-"""mmspec: exact speculative decoding for multimodal models."""
+"""mmspec: exact speculative decoding for multimodal models, the same output sooner.
+
+    >>> import mmspec
+    >>> with mmspec.load("sample", draft="sample") as recogniser:  # doctest: +SKIP
+    ...     print(recogniser.transcribe("speech.wav").text)
+
+`load` gives a recogniser, `generate` decodes with a model that is loaded already, and
+`custom_generate` is a drop-in for transformers' `generate`. Heavy imports wait until they are
+needed, so that `import mmspec` and `mmspec --help` are quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from mmspec.errors import MMSpecError as MMSpecError
 
+if TYPE_CHECKING:
+    from mmspec.api import Transcriber as Transcriber
+    from mmspec.api import Transcription as Transcription
+    from mmspec.api import load as load
+    from mmspec.generation import Generation as Generation
+    from mmspec.generation import custom_generate as custom_generate
+    from mmspec.generation import generate as generate
+    from mmspec.report import Report as Report
+
 __version__ = "0.1.0"
+
+_LAZY = {
+    "load": "mmspec.api",
+    "Transcriber": "mmspec.api",
+    "Transcription": "mmspec.api",
+    "generate": "mmspec.generation",
+    "custom_generate": "mmspec.generation",
+    "Generation": "mmspec.generation",
+    "Report": "mmspec.report",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'mmspec' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY])

@@ -65,7 +65,7 @@ def prepared_processors(
 
 
 def prepared_criteria(model: Any, config: Any, criteria: Any, tokenizer: Any) -> Any:
-    """The stopping criteria that `generate` would build from `config`, with `criteria` among them."""
+    """The stopping criteria that `generate` would build, with `criteria` among them."""
     criteria = StoppingCriteriaList(criteria or [])
     return model._get_stopping_criteria(
         generation_config=config, stopping_criteria=criteria, tokenizer=tokenizer

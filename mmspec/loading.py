@@ -1,4 +1,4 @@
-"""From a name to a loaded checkpoint: the sample, a local directory, a hub id, or a model object."""
+"""From a name to a loaded checkpoint: the sample, a directory, a hub id, or a model object."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
 from mmspec.errors import ModelError, OptionError
 from mmspec.modalities import adapter_for
@@ -59,7 +60,7 @@ def load_whisper(
     Raises:
         ModelError: not found, not a Whisper, or not in safetensors.
     """
-    if isinstance(name, torch.nn.Module):
+    if isinstance(name, PreTrainedModel):
         adapter_for(name.config.model_type)
         return Whisper.of(name, packed=packed)
     where = resolve(name)

@@ -231,7 +231,10 @@ class Recognition:
 
     def _whisper_processors(self, prompt_length: int) -> tuple[Any, list[Any]]:
         """Whisper's own rules as processors, in `generate`'s order, and the config without them."""
-        config, device = prepared_config(self.whisper.model, self._config, {})[0], self.whisper.device
+        config, device = (
+            prepared_config(self.whisper.model, self._config, {})[0],
+            self.whisper.device,
+        )
         custom: list[Any] = []
         if config.begin_suppress_tokens is not None:
             custom.append(

@@ -191,7 +191,9 @@ def vocabulary_between(target: Whisper, drafter: Whisper) -> Vocabulary:
         ModelError: different vocabularies, and no tokenizers to bridge them.
     """
     have, want = drafter.steps, target.steps
-    tokenizers = [whisper.processor and whisper.processor.tokenizer for whisper in (target, drafter)]
+    tokenizers = [
+        whisper.processor and whisper.processor.tokenizer for whisper in (target, drafter)
+    ]
     if all(tokenizers):
         strings, others = (tokenizer.get_vocab() for tokenizer in tokenizers)
         if strings == others:

@@ -11,10 +11,15 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from transformers.generation.logits_process import WhisperTimeStampLogitsProcessor
+from transformers.generation.logits_process import (
+    WhisperNoSpeechDetection,
+    WhisperTimeStampLogitsProcessor,
+)
 
 from mmspec.engine import register_block_form
-from mmspec.engine.processing import BlockForm
+from mmspec.engine.processing import OBSERVERS, BlockForm
+
+OBSERVERS.add(WhisperNoSpeechDetection)
 
 
 @register_block_form(WhisperTimeStampLogitsProcessor)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation import logits_process as hf
 
@@ -49,25 +49,26 @@ IGNORES_PREFIX: frozenset[type[LogitsProcessor]] = frozenset(
 )
 """transformers' processors that look at the scores only."""
 
-MEMORYLESS: frozenset[type[LogitsProcessor]] = frozenset(
-    {
-        hf.RepetitionPenaltyLogitsProcessor,
-        hf.NoRepeatNGramLogitsProcessor,
-        hf.NoBadWordsLogitsProcessor,
-        hf.SequenceBiasLogitsProcessor,
-        hf.EncoderRepetitionPenaltyLogitsProcessor,
-        hf.EncoderNoRepeatNGramLogitsProcessor,
-        hf.ForcedBOSTokenLogitsProcessor,
-        hf.ForcedEOSTokenLogitsProcessor,
-        hf.ExponentialDecayLengthPenalty,
-        hf.WhisperTimeStampLogitsProcessor,
-        hf.MinLengthLogitsProcessor,
-        hf.MinNewTokensLengthLogitsProcessor,
-        hf.SuppressTokensLogitsProcessor,
-        hf.SuppressTokensAtBeginLogitsProcessor,
-    }
-)
+MEMORYLESS: set[type[LogitsProcessor]] = {
+    hf.RepetitionPenaltyLogitsProcessor,
+    hf.NoRepeatNGramLogitsProcessor,
+    hf.NoBadWordsLogitsProcessor,
+    hf.SequenceBiasLogitsProcessor,
+    hf.EncoderRepetitionPenaltyLogitsProcessor,
+    hf.EncoderNoRepeatNGramLogitsProcessor,
+    hf.ForcedBOSTokenLogitsProcessor,
+    hf.ForcedEOSTokenLogitsProcessor,
+    hf.ExponentialDecayLengthPenalty,
+    hf.MinLengthLogitsProcessor,
+    hf.MinNewTokensLengthLogitsProcessor,
+    hf.SuppressTokensLogitsProcessor,
+    hf.SuppressTokensAtBeginLogitsProcessor,
+}
 """transformers' processors that are functions of the prefix: nothing to restore."""
+
+OBSERVERS: set[type[LogitsProcessor]] = set()
+"""Processors that note something at the first unit and never change a row; drafters do without.
+Adapters add theirs."""
 
 
 def register_block_form(
@@ -113,7 +114,7 @@ class _Snapshots:
     before: list[dict[str, Any]]
 
     def remember(self) -> None:
-        self.before.append(copy.deepcopy(vars(self.processor)))
+        self.before.append(_copy_of(vars(self.processor)))
 
     def restore(self, row: int) -> None:
         if row < len(self.before):
@@ -146,12 +147,12 @@ class Processors:
                 self._steps.append(_ignoring_prefix(processor))
             else:
                 self._steps.append(processor)
-                if kind not in MEMORYLESS:
+                if kind not in MEMORYLESS and kind not in OBSERVERS:
                     self._add_memory(processor)
 
     def _add_memory(self, processor: LogitsProcessor) -> None:
         try:
-            copy.deepcopy(vars(processor))
+            _copy_of(vars(processor))
         except Exception as error:  # any class may refuse to be copied, in its own way
             name = type(processor).__name__
             self.refuses_blocks = f"the memory of {name} can't be copied ({type(error).__name__})"
@@ -207,7 +208,20 @@ class Processors:
 
     def fork(self) -> Processors:
         """An independent copy for a drafter, with the present memories: no object is shared."""
-        return Processors(LogitsProcessorList(copy.deepcopy(self._processors)))
+        changing = [p for p in self._processors if type(p) not in OBSERVERS]
+        return Processors(LogitsProcessorList([_processor_copy(p) for p in changing]))
+
+
+def _copy_of(memory: dict[str, Any]) -> dict[str, Any]:
+    """A deep copy, but for models: what a processor remembers of one is a reference to it."""
+    models = {id(value): value for value in memory.values() if isinstance(value, nn.Module)}
+    return copy.deepcopy(memory, models)
+
+
+def _processor_copy(processor: Any) -> Any:
+    twin = copy.copy(processor)
+    vars(twin).update(_copy_of(vars(processor)))
+    return twin
 
 
 def _ignoring_prefix(processor: LogitsProcessor) -> BlockForm:

@@ -7,7 +7,7 @@ first unit is the row that the prefill left behind.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,10 +19,10 @@ from mmspec.engine.choosing import Chooser
 from mmspec.engine.costs import BlockCosts
 from mmspec.engine.policy import Policy, RoundRecord
 from mmspec.engine.processing import Processors
-from mmspec.engine.stopping import Stops
+from mmspec.engine.stopping import ScoresSoFar, Stops
 from mmspec.errors import OptionError
 from mmspec.prefix import Prefix
-from mmspec.proposals.base import Drafter, Outlook, Proposal
+from mmspec.proposals.base import Drafter, Outlook, Pick, Proposal
 from mmspec.report import Tally
 from mmspec.target import Target
 
@@ -76,7 +76,8 @@ class Session:
     ) -> None:
         if target.state.length != len(prompt):
             raise OptionError(
-                f"the target's state holds {target.state.length} positions, the prompt {len(prompt)}"
+                f"the target's state holds {target.state.length} positions, "
+                f"the prompt {len(prompt)}"
             )
         self.prefix = Prefix(prompt, stops.max_length, target.device)
         self.tally = Tally()
@@ -117,7 +118,7 @@ class Session:
                 accepted, unit = self._chooser.decide(rows, proposal, len(self.prefix))
             verify_s = self.clock.last
             units = (*proposal.ids[:accepted], unit)
-            kept, reason = self._stops.cut(self._showing(units), units, self._scores_so_far())
+            kept, reason = self._stops.cut(self._showing(units), units, self._scores_with(rows))
         except BaseException:
             self._target.state.restore(mark)
             self._processors.commit(0)
@@ -185,10 +186,13 @@ class Session:
         self.prefix.show_draft(units)
         return self.prefix
 
-    def _scores_so_far(self) -> tuple[Tensor, ...] | None:
-        return None if self._scores is None else tuple(self._scores.processed)
+    def _scores_with(self, rows: Tensor) -> Callable[[int], ScoresSoFar] | None:
+        if self._scores is None:
+            return None
+        before = tuple(self._scores.processed)
+        return lambda count: (*before, *rows[:count].split(1))
 
-    def _picker(self):  # noqa: ANN202 - a `Pick`
+    def _picker(self) -> Pick:
         """How the drafter draws: the request's processors (a copy) and its randomness."""
         if self._draft_processors is None or self._processors.has_memory:
             self._draft_processors = self._processors.fork()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from torch import Tensor
 from transformers import StoppingCriteria, StoppingCriteriaList
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
 from mmspec.prefix import Prefix
+
+ScoresSoFar = tuple[Tensor, ...] | None
+"""Processed rows of every emitted unit, where they are collected."""
 
 
 class Stops:
@@ -52,25 +55,28 @@ class Stops:
         return max(0, self.max_length - len(prefix))
 
     def cut(
-        self, prefix: Prefix, units: Sequence[int], scores: tuple[Tensor, ...] | None = None
+        self,
+        prefix: Prefix,
+        units: Sequence[int],
+        scores: Callable[[int], ScoresSoFar] | None = None,
     ) -> tuple[int, str | None]:
         """How many of `units` are emitted, and why the output ends there, if it does.
 
-        The prefix must be showing `units` (`Prefix.show_draft`).
+        The prefix must be showing `units` (`Prefix.show_draft`); `scores(k)` are the processed rows
+        of the output up to the first k of them, for criteria that look at rows.
 
         Returns:
             (units kept, "stop" | "length" | "criterion" | None).
         """
         start = len(prefix)
         for kept, unit in enumerate(units, 1):
-            reason = self._reason(prefix, start + kept, unit, scores)
+            rows = None if scores is None else scores(kept)
+            reason = self._reason(prefix, start + kept, unit, rows)
             if reason is not None:
                 return kept, reason
         return len(units), None
 
-    def _reason(
-        self, prefix: Prefix, length: int, unit: int, scores: tuple[Tensor, ...] | None
-    ) -> str | None:
+    def _reason(self, prefix: Prefix, length: int, unit: int, scores: ScoresSoFar) -> str | None:
         # Every criterion is asked at every unit, also where another one has ended the output:
         # that is what transformers does, and criteria may count.
         ids = prefix.tensor(length)

@@ -8,7 +8,7 @@ never touched, so saving, moving or training the model afterwards works as befor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from weakref import WeakKeyDictionary
 
@@ -44,7 +44,8 @@ class PackedLinears:
     """
 
     def __init__(self, layers: Iterable[nn.Module]) -> None:
-        self._layers: list[nn.Linear] = [layer for layer in layers if _packable(layer)]
+        self._layers = [layer for layer in layers if isinstance(layer, nn.Linear)]
+        self._layers = [layer for layer in self._layers if _packable(layer)]
         self._open = False
 
     def open(self) -> PackedLinears:
@@ -52,7 +53,7 @@ class PackedLinears:
         if not self._open:
             for layer in self._layers:
                 if _users.get(layer, 0) == 0:
-                    layer.forward = _packed_forward(layer)
+                    vars(layer)["forward"] = _packed_forward(layer)
                 _users[layer] = _users.get(layer, 0) + 1
             self._open = True
         return self
@@ -64,7 +65,7 @@ class PackedLinears:
                 _users[layer] -= 1
                 if _users[layer] == 0:
                     del _users[layer]
-                    del layer.forward  # the instance attribute: the class's own is back
+                    del vars(layer)["forward"]  # the class's own is back
             self._open = False
 
     def __enter__(self) -> PackedLinears:
@@ -79,7 +80,7 @@ class PackedLinears:
         self.close()
 
 
-def _packable(layer: nn.Module) -> bool:
+def _packable(layer: nn.Linear) -> bool:
     return (
         type(layer) is nn.Linear
         and packing_pays(layer.weight.device, layer.weight.dtype)
@@ -89,7 +90,7 @@ def _packable(layer: nn.Module) -> bool:
     )
 
 
-def _packed_forward(layer: nn.Linear):  # noqa: ANN202 - a closure over the packed weight
+def _packed_forward(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
     weight = layer.weight.detach()
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS_HINT)
     bias = None if layer.bias is None else layer.bias.detach()

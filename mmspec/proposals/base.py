@@ -108,6 +108,7 @@ class Drafter(ABC):
             prefix: the committed prefix, longer than before.
             agreed: absolute length up to which what this drafter has seen is still right.
         """
+        return  # nothing to do for a drafter without state
 
     @property
     def forwards(self) -> int:
@@ -116,6 +117,7 @@ class Drafter(ABC):
 
     def close(self) -> None:
         """Release what the drafter holds for this request."""
+        return
 
 
 def deterministic(units: list[int]) -> Proposal:

@@ -70,7 +70,9 @@ class VocabularyBridge:
             return ()
         pieces: list[int] = []
         while string:  # longest piece first: close to what the other tokenizer would do
-            size = next((n for n in range(len(string), 0, -1) if string[:n] in self._draft_strings), 0)
+            size = next(
+                (n for n in range(len(string), 0, -1) if string[:n] in self._draft_strings), 0
+            )
             if not size:
                 return ()
             pieces.append(self._draft_strings[string[:size]])

@@ -30,6 +30,9 @@ class GrowingLayer(CacheLayerMixin):
 
     def __init__(self, owner: DecoderState, lender: GrowingLayer | None = None) -> None:
         super().__init__()
+        self.keys: Tensor
+        self.values: Tensor
+        self.is_initialized: bool
         self._owner = owner
         if lender is not None:  # the same memory, under another owner's length
             self.keys, self.values = lender.keys, lender.values

@@ -1,0 +1,252 @@
+"""Speculative decoding for models that are loaded already: `generate`, and a drop-in for it.
+
+transformers' own `generate` does the preparation (inputs, encoder, processors, criteria) and hands
+the decoding loop to mmspec, so that whatever it accepts means the same here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.generation import GenerateEncoderDecoderOutput
+
+from mmspec.api import draft_for, policy_for
+from mmspec.compat import pop_cache
+from mmspec.engine import BlockCosts, Sampling
+from mmspec.engine.processing import BLOCK_FORMS, IGNORES_PREFIX
+from mmspec.errors import OptionError
+from mmspec.modalities import adapter_for
+from mmspec.modalities.whisper import Whisper
+from mmspec.modalities.whisper_draft import Draft, ModelDraft
+from mmspec.modalities.whisper_generate import (
+    Prepared,
+    Row,
+    decode_row,
+    drafter_without_encoder,
+    has_encoder,
+    padded,
+)
+from mmspec.report import Report
+
+
+class CustomGenerate:
+    """A decoding loop for `model.generate(..., custom_generate=...)`. Made by `custom_generate`.
+
+    Attributes:
+        reports: one report per row of the last call.
+    """
+
+    def __init__(
+        self,
+        draft: Any = "none",
+        *,
+        gamma: int | str = "adaptive",
+        seed: int | None = None,
+        rule: str = "auto",
+        packed: bool = True,
+        hypothesis: Sequence[int] | None = None,
+        processor: Any = None,
+        streamer: Any = None,
+    ) -> None:
+        self._draft, self._gamma, self._packed = draft, gamma, packed
+        self._seed, self._rule, self._hypothesis = seed, rule, hypothesis
+        self._processor, self._streamer = processor, streamer
+        self._costs = BlockCosts()
+        self._policy = policy_for(gamma, self._costs)
+        self._pair: tuple[Any, Whisper, Draft] | None = None
+        self.reports: tuple[Report, ...] = ()
+
+    @property
+    def report(self) -> Report:
+        """The report of the last call's only row.
+
+        Raises:
+            OptionError: nothing was decoded yet, or several rows were.
+        """
+        if len(self.reports) != 1:
+            raise OptionError(f"{len(self.reports)} rows were decoded: look at .reports")
+        return self.reports[0]
+
+    def __call__(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        logits_processor: Any = None,
+        stopping_criteria: Any = None,
+        generation_config: Any = None,
+        synced_gpus: bool = False,
+        streamer: Any = None,
+        tokenizer: Any = None,
+        inputs_tensor: Tensor | None = None,
+        **model_kwargs: Any,
+    ) -> Any:
+        """What transformers calls in place of its own loop."""
+        adapter_for(model.config.model_type)
+        if (generation_config.num_beams or 1) > 1:
+            raise OptionError("beam search can't be decoded speculatively: set num_beams=1")
+        rows = len(input_ids)
+        if self._needs_ordinary(rows, logits_processor, model_kwargs):
+            pop_cache(model_kwargs)
+            return type(model)._sample(
+                model,
+                input_ids,
+                logits_processor=logits_processor,
+                stopping_criteria=stopping_criteria,
+                generation_config=generation_config,
+                streamer=streamer,
+                **model_kwargs,
+            )
+        whisper, draft = self._models(model)
+        states = model_kwargs["encoder_outputs"].last_hidden_state
+        job = Prepared(
+            whisper,
+            draft,
+            self._policy,
+            self._costs,
+            input_ids,
+            states.expand(rows, -1, -1),
+            inputs_tensor if inputs_tensor is not None and inputs_tensor.dim() == 3 else None,
+            logits_processor,
+            stopping_criteria,
+            generation_config,
+            Sampling(bool(generation_config.do_sample), self._seed, self._rule),
+            self._hypothesis,
+            streamer if streamer is not None else self._streamer,
+        )
+        decoded = [decode_row(job, row) for row in range(rows)]
+        self.reports = tuple(row.report for row in decoded)
+        return self._output(job, decoded, model_kwargs["encoder_outputs"])
+
+    def _needs_ordinary(self, rows: int, processors: Any, model_kwargs: dict[str, Any]) -> bool:
+        """Whether a batch can't be taken apart: processors that look across rows, left padding."""
+        if rows == 1:
+            return False
+        mask = model_kwargs.get("decoder_attention_mask")
+        if mask is not None and not bool(mask.all()):
+            return True
+        return any(type(p) not in BLOCK_FORMS and type(p) not in IGNORES_PREFIX for p in processors)
+
+    def _models(self, model: Any) -> tuple[Whisper, Draft]:
+        if self._pair is None or self._pair[0] is not model:
+            whisper = Whisper.of(model, self._processor, packed=self._packed)
+            self._pair = (model, whisper, self._kind(whisper))
+        return self._pair[1], self._pair[2]
+
+    def _kind(self, whisper: Whisper) -> Draft:
+        draft = self._draft
+        if isinstance(draft, torch.nn.Module) and not has_encoder(draft):
+            return ModelDraft(whisper, drafter_without_encoder(draft, whisper, self._packed))
+        return draft_for(draft, None, whisper, trust_remote_code=False)
+
+    def _output(self, job: Prepared, decoded: list[Row], encoder_outputs: Any) -> Any:
+        config = job.config
+        sequences = padded([row.ids for row in decoded], job.input_ids, config.pad_token_id)
+        if not config.return_dict_in_generate:
+            return sequences
+        return GenerateEncoderDecoderOutput(
+            sequences=sequences,
+            scores=_stack(decoded, "processed") if config.output_scores else None,
+            logits=_stack(decoded, "raw") if config.output_logits else None,
+            encoder_hidden_states=encoder_outputs.get("hidden_states"),
+            encoder_attentions=encoder_outputs.get("attentions"),
+        )
+
+
+def _stack(decoded: list[Row], kind: str) -> tuple[Tensor, ...]:
+    """Rows by step, as transformers gives them; a finished row repeats its last."""
+    rows = [getattr(row.scores, kind) for row in decoded]
+    longest = max(len(steps) for steps in rows)
+    return tuple(
+        torch.cat([steps[min(step, len(steps) - 1)] for steps in rows]) for step in range(longest)
+    )
+
+
+def custom_generate(draft: Any = "none", **options: Any) -> CustomGenerate:
+    """A decoding loop to pass to transformers: `model.generate(..., custom_generate=...)`.
+
+    Args:
+        draft: "none", "ngram", "hypothesis", "early-exit:N", a drafting model, or its name.
+        **options: `gamma` ("adaptive" or a number), `seed` (repeatable sampling), `rule`,
+            `packed`, `hypothesis` (expected ids), `processor` (the target's, for a drafter with
+            another tokenizer), `streamer` (transformers doesn't hand its own on).
+
+    Returns:
+        A callable; after a call its `.report` says what happened.
+
+    Raises:
+        MMSpecError: an option that can't work.
+    """
+    return CustomGenerate(draft, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What `generate` returns.
+
+    Attributes:
+        sequences: ids as `model.generate` returns them, `[rows, length]`.
+        reports: one per row and window.
+    """
+
+    sequences: Tensor
+    reports: tuple[Report, ...]
+
+    @property
+    def report(self) -> Report:
+        """The only row's report."""
+        return self.reports[0]
+
+
+def generate(
+    model: Any,
+    inputs: Any,
+    draft: Any = "none",
+    *,
+    gamma: int | str = "adaptive",
+    seed: int | None = None,
+    packed: bool = True,
+    hypothesis: Sequence[int] | None = None,
+    processor: Any = None,
+    streamer: Any = None,
+    **options: Any,
+) -> Generation:
+    """Generate with a loaded model: `model.generate(inputs, **options)`, speculatively.
+
+    Args:
+        model: a transformers model of a family that mmspec knows.
+        inputs: what `model.generate` takes: features, or the output of its processor.
+        draft: as for `custom_generate`.
+        gamma: "adaptive", or units drafted per round.
+        seed: makes sampling repeatable, whatever drafts.
+        packed: use packed linear layers on a CPU.
+        hypothesis: expected ids, for the hypothesis drafter.
+        processor: the target's, for a drafter with another tokenizer.
+        streamer: a transformers streamer, gets committed ids.
+        **options: generation options, as `model.generate` takes them.
+
+    Raises:
+        MMSpecError: an unsupported family, or an option that can't work.
+    """
+    adapter_for(model.config.model_type)
+    loop = custom_generate(
+        draft,
+        gamma=gamma,
+        seed=seed,
+        packed=packed,
+        hypothesis=hypothesis,
+        processor=processor,
+        streamer=streamer,
+    )
+    given = dict(inputs) if hasattr(inputs, "keys") else {"inputs": inputs}
+    if "input_features" in given:
+        given["inputs"] = given.pop("input_features")
+    features = given.pop("inputs")
+    output = model.generate(
+        features, custom_generate=loop, streamer=streamer, **{**given, **options}
+    )
+    sequences = output if isinstance(output, Tensor) else output["sequences"]
+    return Generation(sequences, loop.reports)
