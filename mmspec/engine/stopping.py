@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+import torch
 from torch import Tensor
 from transformers import StoppingCriteria, StoppingCriteriaList
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
@@ -80,7 +81,8 @@ class Stops:
         # Every criterion is asked at every unit, also where another one has ended the output:
         # that is what transformers does, and criteria may count.
         ids = prefix.tensor(length)
-        asked = [bool(criterion(ids, scores).all()) for criterion in self._criteria]
+        # Some answer with a plain bool, which transformers' own list takes as well.
+        asked = [bool(torch.as_tensor(c(ids, scores)).all()) for c in self._criteria]
         if unit in self.stop_units:
             return "stop"
         if any(asked):

@@ -1,0 +1,21 @@
+"""What every test gets: one thread and a known seed."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> Iterator[None]:
+    """Tiny operations by the thousand: threads only wait for each other here."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Fresh noise follows torch's global generator, so a test starts from a known one."""
+    torch.manual_seed(20240)

@@ -1,0 +1,246 @@
+"""Toy targets and the slow, obvious decoding that everything is compared with.
+
+A toy's rows are a deterministic function of the whole prefix that its state really holds: it
+writes the ids that it is fed into the state's memory and reads them back through the cache. A
+wrong position, a rollback too far or too short, a unit fed twice or skipped, a stray read: each
+changes the rows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmspec import acceptance
+from mmspec.clock import Clock
+from mmspec.engine import (
+    BlockCosts,
+    Chooser,
+    FixedPolicy,
+    Policy,
+    Processors,
+    Sampling,
+    Scores,
+    Session,
+    Stops,
+)
+from mmspec.proposals import (
+    Drafter,
+    HypothesisDrafter,
+    ModelDrafter,
+    NgramDrafter,
+    SameVocabulary,
+    ScriptedDrafter,
+)
+from mmspec.state import DecoderState
+from transformers import LogitsProcessorList, StoppingCriteriaList
+
+V = 13
+"""Units in the usual toy vocabulary."""
+
+PROMPT = (1, 2, 3, 4, 5, 6, 1, 2, 3)
+"""Ends like it begins: an n-gram drafter has a hit at once."""
+
+CPU = torch.device("cpu")
+
+Law = Callable[[Sequence[int]], Tensor]
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def _row(seed: int, prefix: tuple[int, ...], vocab_size: int, copying: float) -> Tensor:
+    generator = torch.Generator().manual_seed(hash((seed, *prefix)) & ((1 << 63) - 1))
+    row = torch.randn(vocab_size, generator=generator, dtype=torch.float64) * 2
+    if copying and len(prefix) >= 6 and prefix[-6] < vocab_size:
+        row[prefix[-6]] += copying
+    return row.float()
+
+
+def toy_law(seed: int = 0, vocab_size: int = V, copying: float = 3.0) -> Law:
+    """Logits `[V]` behind a prefix. Units like the one six back are likelier, for n-grams."""
+    return lambda prefix: _row(seed, tuple(prefix), vocab_size, copying)
+
+
+class ToyTarget:
+    """The `Target` protocol over a law.
+
+    Attributes:
+        blocks: every block that was fed.
+        fault: called with the ids of each block before the state moves; may raise.
+    """
+
+    def __init__(self, law: Law, *, vocab_size: int = V, capacity: int = 96) -> None:
+        self.state = DecoderState(1, capacity, cross_attention=False)
+        self.vocab_size, self.capacity, self.device = vocab_size, capacity, CPU
+        self.forwards = 0
+        self.blocks: list[tuple[int, ...]] = []
+        self.fault: Callable[[Sequence[int]], None] = lambda ids: None
+        self.closed = 0
+        self._law = law
+
+    def score(self, ids: Sequence[int], keep: int) -> Tensor:
+        written = torch.tensor(list(ids), dtype=torch.float64).view(1, 1, -1, 1)
+        with self.state.block(len(ids)):
+            held, _ = self.state.cache.update(written, written.clone(), 0)
+            self.fault(ids)
+            prefix = tuple(int(unit) for unit in held[0, 0, :, 0].tolist())
+            ends = range(len(prefix) - keep + 1, len(prefix) + 1)
+            rows = [self._law(prefix[:end]) for end in ends]
+        self.forwards += 1
+        self.blocks.append(tuple(ids))
+        return torch.stack(rows).clone() if rows else torch.empty(0, self.vocab_size)
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The ids that the state describes."""
+        keys = self.state.cache.layers[0].keys
+        length = self.state.length
+        return () if keys is None else tuple(int(u) for u in keys[0, 0, :length, 0].tolist())
+
+    def close(self) -> None:
+        self.closed += 1
+        self.state.close()
+
+
+@dataclass
+class Ordinary:
+    """What ordinary decoding gives."""
+
+    ids: list[int] = field(default_factory=list)
+    processed: list[Tensor] = field(default_factory=list)
+    raw: list[Tensor] = field(default_factory=list)
+    reason: str = "length"
+
+
+def ordinary(
+    law: Law,
+    prompt: Sequence[int] = PROMPT,
+    *,
+    max_length: int = 40,
+    processors: Sequence[Any] = (),
+    stop_units: Sequence[int] = (),
+    criteria: Sequence[Any] = (),
+    seed: int | None = None,
+    collects: bool = False,
+) -> Ordinary:
+    """One unit at a time, processors and criteria called as transformers' `_sample` does."""
+    out, ids = Ordinary(), list(prompt)
+    listed, asked = LogitsProcessorList(processors), StoppingCriteriaList(criteria)
+    while len(ids) < max_length:
+        raw = law(ids)[None].clone()
+        row = listed(torch.tensor([ids]), raw.clone())
+        out.raw.append(raw)
+        out.processed.append(row)
+        noise = 0.0 if seed is None else acceptance.gumbel(seed, torch.tensor([len(ids)]), V)
+        unit = int((row + noise).argmax())
+        ids.append(unit)
+        out.ids.append(unit)
+        scores = tuple(out.processed) if collects else None
+        stops = bool(asked(torch.tensor([ids]), scores).all())
+        if unit in stop_units or stops:
+            out.reason = "stop" if unit in stop_units else "criterion"
+            break
+    return out
+
+
+def perfect(law: Law, prompt: Sequence[int] = PROMPT, **options: Any) -> ModelDrafter:
+    """A drafter with the target's own law: under the same processors all is accepted."""
+    return ModelDrafter(ToyTarget(law), list(prompt), SameVocabulary(V), **options)
+
+
+def garbage(seed: int = 5) -> ScriptedDrafter:
+    """Proposes noise that depends on the prefix."""
+
+    def script(ids: Sequence[int], limit: int) -> list[int]:
+        return [hash((seed, offset, *ids)) % V for offset in range(limit)]
+
+    return ScriptedDrafter(script)
+
+
+def spoilt(units: Sequence[int]) -> list[int]:
+    """A hypothesis with a substitution, a missing and an additional unit."""
+    units = list(units)
+    if len(units) > 3:
+        units[2] = (units[2] + 1) % V
+    if len(units) > 9:
+        del units[8]
+    if len(units) > 15:
+        units.insert(13, 0)
+    return units
+
+
+DRAFTERS = ("perfect", "noisy", "ngram", "hypothesis", "garbage", "none")
+
+
+def drafter_for(kind: str, law: Law, prompt: Sequence[int] = PROMPT) -> Drafter | None:
+    """One of `DRAFTERS` for a target with this law."""
+    if kind == "perfect":
+        return perfect(law, prompt)
+    if kind == "noisy":
+        return perfect(toy_law(991), prompt)
+    if kind == "ngram":
+        return NgramDrafter(longest=3, shortest=1)
+    if kind == "hypothesis":
+        return HypothesisDrafter(spoilt(ordinary(law, prompt).ids))
+    return garbage() if kind == "garbage" else None
+
+
+@dataclass
+class Run:
+    """A session and its target, decoded or not."""
+
+    session: Session
+    target: ToyTarget
+    scores: Scores | None
+    ids: list[int] = field(default_factory=list)
+
+    @property
+    def tally(self) -> Any:
+        return self.session.tally
+
+
+def open_session(
+    law: Law,
+    drafter: Drafter | None = None,
+    gamma: int | Policy = 4,
+    *,
+    prompt: Sequence[int] = PROMPT,
+    max_length: int = 40,
+    processors: Sequence[Any] = (),
+    stop_units: Sequence[int] = (),
+    criteria: Sequence[Any] = (),
+    sampling: Sampling | None = None,
+    streamer: Any = None,
+    collects: bool = False,
+    costs: BlockCosts | None = None,
+) -> Run:
+    """A session over a toy that has read the prompt."""
+    target = ToyTarget(law)
+    first_row = target.score(prompt, keep=1)
+    scores = Scores([], []) if collects else None
+    session = Session(
+        target,
+        prompt,
+        first_row,
+        drafter=drafter,
+        policy=FixedPolicy(gamma) if isinstance(gamma, int) else gamma,
+        chooser=Chooser(sampling or Sampling(), CPU),
+        processors=Processors(LogitsProcessorList(processors)),
+        stops=Stops.from_transformers(StoppingCriteriaList(criteria), stop_units, max_length),
+        clock=Clock(CPU),
+        costs=costs,
+        streamer=streamer,
+        scores=scores,
+    )
+    return Run(session, target, scores)
+
+
+def decode(law: Law, drafter: Drafter | None = None, gamma: int | Policy = 4, **given: Any) -> Run:
+    """Decode to the end."""
+    run = open_session(law, drafter, gamma, **given)
+    run.ids = run.session.run()
+    return run
