@@ -112,6 +112,8 @@ class _Snapshots:
 
     processor: Any
     before: list[dict[str, Any]]
+    lost: bool = False
+    """It can't be copied any more (a matcher that was built at the first call)."""
 
     def remember(self) -> None:
         self.before.append(_copy_of(vars(self.processor)))
@@ -136,41 +138,47 @@ class Processors:
 
     def __init__(self, processors: LogitsProcessorList | None = None) -> None:
         self._processors = list(processors or [])
-        self._steps: list[Any] = []
+        self._steps: list[tuple[Any, BlockForm | None]] = []
         self._with_memory: list[_Snapshots] = []
         self.refuses_blocks: str | None = None
         for processor in self._processors:
             kind = type(processor)
             if kind in BLOCK_FORMS:
-                self._steps.append(BLOCK_FORMS[kind](processor))
+                self._steps.append((processor, BLOCK_FORMS[kind](processor)))
             elif kind in IGNORES_PREFIX:
-                self._steps.append(_ignoring_prefix(processor))
+                self._steps.append((processor, _ignoring_prefix(processor)))
             else:
-                self._steps.append(processor)
+                self._steps.append((processor, None))
                 if kind not in MEMORYLESS and kind not in OBSERVERS:
                     self._add_memory(processor)
 
     def _add_memory(self, processor: LogitsProcessor) -> None:
         try:
+            if any(vars(base).get("__slots__") for base in type(processor).__mro__):
+                raise TypeError("attributes in __slots__ are not looked for")
             _copy_of(vars(processor))
         except Exception as error:  # any class may refuse to be copied, in its own way
-            name = type(processor).__name__
-            self.refuses_blocks = f"the memory of {name} can't be copied ({type(error).__name__})"
+            self._refuse_blocks(processor, error)
         else:
             self._with_memory.append(_Snapshots(processor, []))
+
+    def _refuse_blocks(self, processor: LogitsProcessor, error: Exception) -> None:
+        name = type(processor).__name__
+        self.refuses_blocks = f"the memory of {name} can't be copied ({type(error).__name__})"
 
     def __call__(self, rows: Tensor, prefix: Prefix, drafted: Sequence[int]) -> Tensor:
         """Process `rows` `[n, V]`: row i is the law behind the prefix and `drafted[:i]`.
 
-        The prefix must be showing the draft (`Prefix.show_draft`). Rows may be written to.
+        The prefix must be showing the draft (`Prefix.show_draft`). Rows may be written to. Fewer
+        rows come back (at least one) where a memory turns out to be past copying on the way.
         """
         start = len(prefix)
         ids = _Joined(prefix.ids, drafted)
-        for step in self._steps:
-            if isinstance(step, LogitsProcessor):
-                rows = self._row_by_row(step, rows, prefix, start)
+        for processor, form in self._steps:
+            if form is None:
+                rows = self._row_by_row(processor, rows, prefix, start)
             else:
-                rows = step(rows, ids, start)
+                rows = form(rows, ids, start)
         return rows
 
     def single(self, row: Tensor, prefix: Prefix, drafted: Sequence[int]) -> Tensor:
@@ -178,28 +186,36 @@ class Processors:
         start = len(prefix) + len(drafted)
         ids = _Joined(prefix.ids, drafted)
         rows = row.clone().unsqueeze(0)
-        for step in self._steps:
-            if isinstance(step, LogitsProcessor):
-                rows = step(prefix.tensor(start), rows)
-            else:
-                rows = step(rows, ids, start)
+        for processor, form in self._steps:
+            rows = processor(prefix.tensor(start), rows) if form is None else form(rows, ids, start)
         return rows[0]
 
     def _row_by_row(
         self, processor: LogitsProcessor, rows: Tensor, prefix: Prefix, start: int
     ) -> Tensor:
         memory = next((m for m in self._with_memory if m.processor is processor), None)
-        done = []
+        done: list[Tensor] = []
         for offset in range(len(rows)):
-            if memory is not None:
-                memory.remember()
-            done.append(processor(prefix.tensor(start + offset), rows[offset : offset + 1]))
+            if memory is not None and not self._remember(memory):
+                rows = rows[: max(1, offset)]  # a row that can't be undone must be the last one
+            if offset < len(rows):
+                done.append(processor(prefix.tensor(start + offset), rows[offset : offset + 1]))
         return torch.cat(done) if len(done) > 1 else done[0]
+
+    def _remember(self, memory: _Snapshots) -> bool:
+        if not memory.lost:
+            try:
+                memory.remember()
+            except Exception as error:  # as in _add_memory
+                memory.lost = True
+                self._refuse_blocks(memory.processor, error)
+        return not memory.lost
 
     def commit(self, rows_kept: int) -> None:
         """Give every memory back as it was after the first `rows_kept` rows of the last block."""
         for memory in self._with_memory:
             memory.restore(rows_kept)
+        self._with_memory = [memory for memory in self._with_memory if not memory.lost]
 
     @property
     def has_memory(self) -> bool:

@@ -107,7 +107,12 @@ class Session:
 
     @torch.no_grad()
     def round(self) -> tuple[int, ...]:
-        """One transaction: propose, verify, commit. Returns the units that it emitted."""
+        """One transaction: propose, verify, commit. Returns the units that it emitted.
+
+        After the output's end there is nothing left to do, and nothing is emitted.
+        """
+        if self.finish_reason is not None:
+            return ()
         mark = self._target.state.mark()
         try:
             with self.clock("draft"):
@@ -115,6 +120,7 @@ class Session:
             draft_s = self.clock.last
             with self.clock("verify"):
                 block, raw, rows = self._verify(proposal)
+                proposal = proposal.crop(len(rows) - 1)
                 accepted, unit = self._chooser.decide(rows, proposal, len(self.prefix))
             verify_s = self.clock.last
             units = (*proposal.ids[:accepted], unit)
@@ -122,6 +128,7 @@ class Session:
         except BaseException:
             self._target.state.restore(mark)
             self._processors.commit(0)
+            self._tell_drafter(len(self.prefix))  # what it has drafted never was
             raise
         with self.clock("reconcile"):
             emitted, accepted, self.finish_reason = units[:kept], min(accepted, kept), reason
@@ -166,6 +173,8 @@ class Session:
         self.prefix.show_draft(proposal.ids)
         keeps_raw = self._scores is not None or not pending
         rows = self._processors(raw.clone() if keeps_raw else raw, self.prefix, proposal.ids)
+        if self._processors.refuses_blocks:
+            self._dismiss_drafter(f"decoded without speculation: {self._processors.refuses_blocks}")
         return len(block), raw, rows
 
     def _commit(self, proposal: Proposal, accepted: int, emitted: Sequence[int]) -> None:
@@ -176,6 +185,9 @@ class Session:
         self._processors.commit(len(emitted))
         name = "none" if self._drafter is None else self._drafter.name
         self.tally.add(name, len(proposal), accepted, len(emitted))
+        self._tell_drafter(agreed)
+
+    def _tell_drafter(self, agreed: int) -> None:
         if self._drafter is not None:
             try:
                 self._drafter.commit(self.prefix, agreed)

@@ -60,6 +60,10 @@ class Proposal:
                 raise DraftError(
                     f"draft_probs have shape {shape}, expected {(len(self.ids), vocab_size)}"
                 )
+            if self.draft_probs.dtype not in (torch.float32, torch.float64):
+                raise DraftError(
+                    f"draft_probs are {self.draft_probs.dtype}, expected float32 or float64"
+                )
             sums = self.draft_probs.sum(-1)
             sound = (sums - 1).abs().max() < 1e-3 and self.draft_probs.min() >= 0
             if not bool(sound):  # NaN compares false, so it lands here too
@@ -105,7 +109,7 @@ class Drafter(ABC):
         """The round is over: `prefix` is committed, and drafted units agree with it up to `agreed`.
 
         Args:
-            prefix: the committed prefix, longer than before.
+            prefix: the committed prefix, longer than before unless the round failed.
             agreed: absolute length up to which what this drafter has seen is still right.
         """
         return  # nothing to do for a drafter without state
