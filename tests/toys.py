@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from mmspec import acceptance
 from mmspec.clock import Clock
@@ -38,7 +39,6 @@ from mmspec.proposals import (
     ScriptedDrafter,
 )
 from mmspec.state import DecoderState
-from transformers import LogitsProcessorList, StoppingCriteriaList
 
 V = 13
 """Units in the usual toy vocabulary."""
