@@ -59,8 +59,12 @@ def one_line(text: str) -> str:
         >>> one_line(" red \\x1b[31malert\\n twice ")
         'red \ufffd[31malert twice'
     """
-    safe = "".join(_harmless(character) for character in text)
-    return re.sub(r"\s+", " ", safe).strip()
+    return re.sub(r"\s+", " ", neutral(text)).strip()
+
+
+def neutral(text: str) -> str:
+    """A piece of a line: as `one_line`, but its spaces are left where they are."""
+    return "".join(_harmless(character) for character in text)
 
 
 def _harmless(character: str) -> str:

@@ -1,0 +1,104 @@
+"""The command line: `mmspec transcribe`, `demo`, `info` and `bench`.
+
+Exit codes: 0 done; 1 an error that nobody foresaw; 2 bad input or options (other files are done
+all the same); 130 interrupted. Standard output holds results and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from mmspec.cli.bench import bench_app
+from mmspec.cli.console import complain
+from mmspec.cli.demo import demo
+from mmspec.cli.info import info
+from mmspec.cli.transcribe import transcribe
+from mmspec.errors import MMSpecError
+
+EPILOG = """
+Try it, offline, in seconds: [bold]mmspec demo[/bold]
+
+Transcribe with the sample: [bold]mmspec transcribe FILE -t sample -d sample[/bold]
+
+Same ids, and how much sooner: [bold]mmspec transcribe FILE -t DIR -d ngram --compare hf[/bold]
+"""
+
+app = typer.Typer(
+    name="mmspec",
+    help="The same output, sooner: exact speculative decoding for speech recognition.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(transcribe)
+app.command()(demo)
+app.command()(info)
+app.add_typer(bench_app)
+
+_USAGE_ERROR: type[BaseException] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError"
+)
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Say the version and stop.")] = False,
+) -> None:
+    if version:
+        from mmspec import __version__
+
+        typer.echo(f"mmspec {__version__}")
+        raise typer.Exit
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and leave the process with its exit code."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal that can't show a character shows its code
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        given = None if arguments is None else list(arguments)
+        code = app(given, prog_name="mmspec", standalone_mode=False)
+        sys.stdout.flush()
+    except _USAGE_ERROR as error:
+        return _usage(error)
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except MMSpecError as error:
+        return _fail(str(error), 2)
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        if os.environ.get("MMSPEC_DEBUG"):
+            raise
+        how = "set MMSPEC_DEBUG=1 for the traceback"
+        return _fail(f"unexpected {type(error).__name__}: {error} ({how})", 1)
+    return code if isinstance(code, int) else 0
+
+
+def _usage(error: BaseException) -> int:
+    message = error.format_message()  # type: ignore[attr-defined]
+    context = getattr(error, "ctx", None)
+    if not message:  # a bare `mmspec`, which has printed its help
+        return 2
+    path = "mmspec" if context is None else context.command_path
+    return _fail(f"{message} (see {path} --help)", 2)
+
+
+def _fail(message: str, code: int) -> int:
+    complain(message)
+    return code

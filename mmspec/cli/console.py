@@ -1,0 +1,138 @@
+"""Everything that goes to standard error: complaints, progress, tables."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from logging import CRITICAL
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from rich.console import Console
+from rich.text import Text
+
+from mmspec.formats import one_line
+
+LONGEST = 600
+"""Characters of a complaint: a message from deep inside may carry a whole log."""
+
+
+def stderr() -> Console:
+    """A console on standard error that never wraps or colours what isn't asked for."""
+    return Console(stderr=True, highlight=False, soft_wrap=False)
+
+
+def complain(message: str, console: Console | None = None) -> None:
+    """One line on standard error: `mmspec: ...`."""
+    line = one_line(f"mmspec: {message}")
+    shown = line if len(line) <= LONGEST else line[:LONGEST] + "…"
+    (console or stderr()).print(Text(shown), soft_wrap=True)
+
+
+@contextlib.contextmanager
+def quiet_libraries(verbose: bool) -> Iterator[None]:
+    """Keep the libraries' log lines, warnings and progress bars off the terminal.
+
+    Set before transformers is imported: the hub client reads its setting then.
+    """
+    if verbose:
+        yield
+        return
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    import huggingface_hub.utils
+    from transformers.utils import logging
+
+    huggingface_hub.utils.logging.set_verbosity(CRITICAL)  # its retries; the outcome is an error
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def offline_if_unreachable(names: Sequence[str | None]) -> None:
+    """Where a model may have to come from the hub and the hub's name leads nowhere: say so now.
+
+    The hub client would try for half a minute. Its cache is used all the same. Has to come before
+    the client is imported; behind a proxy nothing is assumed.
+
+    Args:
+        names: targets and drafters as given; None is the default, a hub id.
+    """
+    remote = [name for name in names if name is None or (name.count("/") == 1 and ":" not in name)]
+    if not any(name is None or not Path(name).exists() for name in remote) or getproxies():
+        return
+    endpoint = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
+    try:
+        socket.getaddrinfo(endpoint.hostname, endpoint.port or 443)
+    except OSError:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+class Steps:
+    """A progress bar on standard error, there only where someone watches.
+
+    Results go to standard output meanwhile: the bar steps aside for them on a shared terminal.
+    """
+
+    def __init__(self, total: int, console: Console, *, quiet: bool = False) -> None:
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            SpinnerColumn,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
+        text = TextColumn("{task.description}", markup=False)
+        columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._hidden = quiet or not console.is_terminal
+        self._progress = Progress(
+            *columns,
+            console=console,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            disable=self._hidden,
+        )
+        self._task = self._progress.add_task("", total=total)
+
+    def __enter__(self) -> Steps:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._progress.stop()
+
+    def say(self, what: str) -> None:
+        """What is going on now."""
+        self._progress.update(self._task, description=one_line(what))
+
+    def advance(self) -> None:
+        """One more is done."""
+        self._progress.advance(self._task)
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Hide the bar while a result is written to the same terminal."""
+        shared = not self._hidden and sys.stdout.isatty()
+        if shared:
+            self._progress.stop()
+        try:
+            yield
+        finally:
+            if shared:
+                self._progress.start()

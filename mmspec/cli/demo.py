@@ -1,0 +1,138 @@
+"""`mmspec demo`: the embedded sample, plain and speculative, side by side."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from mmspec.cli import options as o
+from mmspec.cli.console import Steps, quiet_libraries, stderr
+from mmspec.cli.settings import ModelSettings
+
+DemoTarget = Annotated[
+    str, typer.Option("--target", "-t", metavar="MODEL", help="Whose output it is.")
+]
+DemoGamma = Annotated[
+    str, typer.Option("--gamma", metavar="adaptive|N", help="Tokens drafted per round.")
+]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One clip of the demo: its name, what was really said, and the two outcomes."""
+
+    name: str
+    reference: str
+    plain: Any
+    ours: Any
+
+
+def demo(
+    target: DemoTarget = "sample",
+    draft: o.Draft = "sample",
+    gamma: DemoGamma = "adaptive",
+    threads: o.Threads = None,
+    verbose: o.Verbose = False,
+) -> int:
+    """Show it: the embedded clips with the embedded models, offline, in seconds.
+
+    Every clip is decoded twice by the sample target: plainly, one token per forward pass, and
+    speculatively. The ids have to be equal; the table says what the speculation did.
+    """
+    models = ModelSettings(target, draft, gamma, threads=threads)
+    models.check()
+    with quiet_libraries(verbose):
+        clips = demo_clips()
+        with Steps(len(clips), stderr()) as steps:
+            steps.say("loading the sample models")
+            with models.load() as transcriber:
+                shown = _decode(transcriber, clips, steps)
+    _show(models, shown)
+    return 0 if all(clip.plain.ids == clip.ours.ids for clip in shown) else 1
+
+
+def demo_clips() -> list[tuple[Any, str]]:
+    """The embedded clips in the voices that the sample target was trained on: (path, text)."""
+    from mmspec.loading import sample_path
+
+    with sample_path("audio", "transcripts.tsv").open(encoding="utf-8", newline="") as table:
+        rows = list(csv.DictReader(table, delimiter="\t"))
+    heard = [row for row in rows if row["voice"] != "LibriVox"]
+    return [(sample_path("audio", row["file"]), row["text"]) for row in heard]
+
+
+def _decode(transcriber: Any, clips: list[tuple[Any, str]], steps: Steps) -> list[Shown]:
+    from mmspec.compare import MMSpecContender, Request, plain_of
+    from mmspec.modalities.audio import load_audio
+
+    plain = MMSpecContender(plain_of(transcriber), "plain")
+    ours, request = MMSpecContender(transcriber, "ours"), Request()
+    warm_up = load_audio(clips[0][0])
+    for contender in (plain, ours):
+        contender.run(warm_up, request)
+    shown = []
+    for path, text in clips:
+        steps.say(path.name)
+        samples = load_audio(path)
+        shown.append(
+            Shown(path.name, text, plain.run(samples, request), ours.run(samples, request))
+        )
+        steps.advance()
+    return shown
+
+
+def _show(models: ModelSettings, shown: list[Shown]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from mmspec.render import new_table, plain_text, times
+
+    console = Console(highlight=False)
+    title = f"target {models.target}, drafter {models.draft}: plain and speculative decoding"
+    table = new_table(title, show_footer=len(shown) > 1)
+    equal = sum(clip.plain.ids == clip.ours.ids for clip in shown)
+    tokens, rounds = (sum(getattr(clip.ours.report, n) for clip in shown) for n in _COUNTS)
+    speed = _speed([(clip.plain.decode_s, clip.ours.decode_s) for clip in shown])
+    table.add_column("clip", no_wrap=True)
+    table.add_column("heard", footer="all", overflow="fold")
+    table.add_column("ids", footer=f"{equal}/{len(shown)} equal", no_wrap=True)
+    table.add_column("tokens", footer=str(tokens), justify="right")
+    table.add_column("per forward", footer=f"{tokens / max(1, rounds):.2f}", justify="right")
+    table.add_column("decode", footer=times(speed), justify="right", no_wrap=True)
+    for clip in shown:
+        report = clip.ours.report
+        same = clip.plain.ids == clip.ours.ids
+        table.add_row(
+            plain_text(clip.name),
+            plain_text(clip.ours.text),
+            Text("equal", style="green") if same else Text("DIFFER", style="bold red"),
+            str(report.tokens),
+            f"{report.mean_acceptance_length:.2f}",
+            times(_speed([(clip.plain.decode_s, clip.ours.decode_s)])),
+        )
+    console.print(table)
+    _show_totals(console, shown)
+
+
+_COUNTS = ("tokens", "rounds")
+
+
+def _show_totals(console: Any, shown: list[Shown]) -> None:
+    """One report over all clips, as a table, and what to do next."""
+    from mmspec.cli.totals import total
+    from mmspec.render import plain_text, report_table
+
+    console.print(
+        report_table(total([clip.ours.report for clip in shown]), "speculative, all clips")
+    )
+    console.print(
+        plain_text("Next: mmspec transcribe FILE --target DIR_OR_HUB_ID --draft ngram --compare hf")
+    )
+
+
+def _speed(pairs: list[tuple[float, float]]) -> float | None:
+    plain_s, ours_s = (sum(column) for column in zip(*pairs, strict=True))
+    return plain_s / ours_s if ours_s > 0 else None

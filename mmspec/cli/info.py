@@ -1,0 +1,158 @@
+"""`mmspec info`: what can be done with a model, and why not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mmspec.cli import options as o
+from mmspec.cli.console import offline_if_unreachable, quiet_libraries
+from mmspec.errors import MMSpecError, ModelError
+
+Facts = list[tuple[str, str]]
+
+
+def info(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A directory, a hub id, or sample.")
+    ],
+    draft: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--draft",
+            "-d",
+            metavar="DRAFT",
+            help="Would this one fit as a drafter? May be given several times.",
+            show_default=False,
+        ),
+    ] = None,
+    device: o.Device = None,
+    trust_remote_code: o.TrustRemoteCode = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Say what mmspec can do with a model, and why not.
+
+    \b
+    mmspec info sample --draft sample
+    mmspec info DIR/whisper-base --draft DIR/whisper-tiny.en --draft early-exit:3
+    """
+    offline_if_unreachable([model, *(draft or [])])
+    with quiet_libraries(verbose):
+        facts = _facts(model, draft or [], device, trust_remote_code)
+    _show(model, facts)
+    return 0
+
+
+def _facts(name: str, drafts: list[str], device: str | None, trust_remote_code: bool) -> Facts:
+    from mmspec.loading import load_whisper
+
+    try:
+        whisper = load_whisper(name, device, None, True, trust_remote_code)
+    except ModelError as error:
+        kind = _model_type(name)
+        if kind is None:
+            raise
+        return [("type", kind), ("transcribe", f"no: {error}")]
+    facts = _model_facts(whisper)
+    facts += _machine_facts(whisper)
+    facts += _drafters(whisper)
+    return facts + [
+        (f"draft {draft}", _fit(name, whisper, draft, trust_remote_code)) for draft in drafts
+    ]
+
+
+def _model_type(name: str) -> str | None:
+    """The type that a local checkpoint names, None where there is none."""
+    try:
+        return str(json.loads((Path(name) / "config.json").read_text())["model_type"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _model_facts(whisper: Any) -> Facts:
+    config, steps = whisper.model.config, whisper.steps
+    size = sum(weight.numel() for weight in whisper.model.parameters())
+    codes = [token.strip("<|>") for token, _ in steps.languages]
+    shown = ", ".join(codes[:12]) + (f", … ({len(codes)})" if len(codes) > 12 else "")
+    return [
+        ("type", f"{config.model_type}, {size / 1e6:.1f} M parameters"),
+        ("transcribe", f"yes, recordings of up to {whisper.window_s:g} s"),
+        ("languages", shown or "English only (takes no --language and no --task)"),
+        ("tasks", ", ".join(dict(steps.tasks)) or "transcribe"),
+        ("timestamps", "yes" if steps.no_timestamps is not None else "no: its config names none"),
+        (
+            "prompt",
+            "yes" if steps.previous_text is not None else "no: its config has no mark for it",
+        ),
+        ("vocabulary", f"{steps.vocab_size} ids"),
+        ("mel bins", str(config.num_mel_bins)),
+        ("context", f"{steps.context} positions, prompt included"),
+        ("layers", f"encoder {config.encoder_layers}, decoder {config.decoder_layers}"),
+    ]
+
+
+def _machine_facts(whisper: Any) -> Facts:
+    import torch
+
+    from mmspec.kernels.packed import packing_pays
+
+    weight = next(whisper.model.parameters())
+    if packing_pays(weight.device, weight.dtype):
+        packed = "yes (oneDNN)"
+    elif weight.device.type != "cpu":
+        packed = f"no need on {weight.device}"
+    elif weight.dtype != torch.float32:
+        packed = f"no: the weights are {weight.dtype}, packing takes float32"
+    else:
+        packed = "no: this build of torch has no oneDNN"
+    where = f"{weight.device}, {weight.dtype}, {torch.get_num_threads()} threads"
+    return [("runs on", where.replace("torch.", "")), ("packed layers", packed)]
+
+
+def _drafters(whisper: Any) -> Facts:
+    layers = whisper.model.config.decoder_layers
+    exits = f"early-exit:1 to early-exit:{layers - 1}" if layers > 1 else "no early exit (1 layer)"
+    return [("drafters", f"none, ngram, hypothesis:FILE, {exits}, another Whisper")]
+
+
+def _fit(name: str, whisper: Any, draft: str, trust_remote_code: bool) -> str:
+    """Whether a drafter fits, and how."""
+    from mmspec.api import draft_for
+    from mmspec.modalities.whisper_draft import ModelDraft
+    from mmspec.proposals import SameVocabulary
+
+    try:
+        kind = draft_for(draft, name, whisper, trust_remote_code)
+    except MMSpecError as error:
+        return f"no: {str(error).removeprefix('draft: ')}"
+    if not isinstance(kind, ModelDraft):
+        return "fits"
+    vocabulary = kind.vocabulary
+    if isinstance(vocabulary, SameVocabulary):
+        words = "same vocabulary"
+    else:
+        words = f"another vocabulary, bridged: {getattr(vocabulary, 'shared', 0)} shared tokens"
+    if kind.shares_encoder:
+        ears = "same encoder: the audio is encoded once"
+    else:
+        bins = kind.drafter.model.config.num_mel_bins
+        ears = f"an encoder of its own ({bins} mel bins): the audio is encoded twice"
+    return f"fits: {words}; {ears}"
+
+
+def _show(model: str, facts: Facts) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from mmspec.render import new_table, plain_text
+
+    table = new_table(model, show_header=False, pad_edge=False)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        style = "yellow" if value.startswith("no:") else ""
+        table.add_row(Text(name), plain_text(value, style))
+    Console(highlight=False).print(table)

@@ -1,0 +1,171 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+MODELS, DECODING, OUTPUT, MACHINE = "Models", "Decoding", "Output", "Machine"
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...", help="Recordings: wav, flac, ogg or mp3, any rate.", show_default=False
+    ),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="MODEL",
+        help="Whose output it is: a directory, a hub id, or [bold]sample[/bold] (comes with "
+        "mmspec). Without it a small checkpoint is taken from the hub.",
+        rich_help_panel=MODELS,
+        show_default=False,
+    ),
+]
+Draft = Annotated[
+    str,
+    typer.Option(
+        "--draft",
+        "-d",
+        metavar="DRAFT",
+        help="Who proposes: [bold]none[/bold], [bold]ngram[/bold] (repetitions), "
+        "[bold]hypothesis:FILE[/bold] (a transcript that is nearly right: a line per recording, "
+        "or the JSON of an earlier run), [bold]early-exit:N[/bold] (the target's first N layers), "
+        "or another model. It decides how fast, never what.",
+        rich_help_panel=MODELS,
+    ),
+]
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code", help="Let a checkpoint run its own code.", rich_help_panel=MODELS
+    ),
+]
+Language = Annotated[
+    str | None,
+    typer.Option(
+        "--language",
+        "-l",
+        metavar="L",
+        help="What is spoken: en, english, ...; detected where missing.",
+        rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+Task = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        metavar="T",
+        help="transcribe, or translate (into English).",
+        rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+Timestamps = Annotated[
+    bool | None,
+    typer.Option(
+        "--timestamps/--no-timestamps",
+        help="Predict when it was said; srt and vtt do.",
+        rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+Prompt = Annotated[
+    str | None,
+    typer.Option(
+        "--prompt",
+        metavar="TEXT",
+        help="Text that came before, for names and style.",
+        rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+MaxNewTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--max-new-tokens",
+        min=1,
+        metavar="N",
+        help="Emit at most so many tokens.",
+        rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+Gamma = Annotated[
+    str,
+    typer.Option(
+        "--gamma",
+        metavar="adaptive|N",
+        help="Tokens drafted per round. Adaptive: measured costs decide, down to none.",
+        rich_help_panel=DECODING,
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        min=1,
+        metavar="N",
+        help="CPU threads.",
+        rich_help_panel=MACHINE,
+        show_default=False,
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="D",
+        help="cpu, cuda, cuda:1, ...; CUDA where there is one.",
+        rich_help_panel=MACHINE,
+        show_default=False,
+    ),
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        "--dtype",
+        metavar="T",
+        help="float32, float16 or bfloat16; float32 on a CPU, float16 on CUDA.",
+        rich_help_panel=MACHINE,
+        show_default=False,
+    ),
+]
+Packed = Annotated[
+    bool,
+    typer.Option(
+        "--packed/--no-packed",
+        help="On a CPU, keep weights in the layout that small blocks want.",
+        rich_help_panel=MACHINE,
+    ),
+]
+Json = Annotated[
+    Path | None,
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        help="Write everything there: texts, ids, reports, comparisons.",
+        rich_help_panel=OUTPUT,
+        show_default=False,
+    ),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", "-q", help="No tables and no progress, errors only.", rich_help_panel=OUTPUT
+    ),
+]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        help="Let the libraries say what they have to say.",
+        rich_help_panel=OUTPUT,
+    ),
+]

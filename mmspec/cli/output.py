@@ -1,0 +1,94 @@
+"""Where results go: lines on standard output, a file per recording, the JSON of the run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mmspec.cli.settings import OutputSettings
+from mmspec.formats import one_line, output_names, to_json, to_srt, to_vtt, write_atomic
+
+
+class Output:
+    """Writes each result as it comes, and the JSON at the end, however the run ends.
+
+    Args:
+        wanted: formats and places.
+        files: the recordings, in order.
+        settings: what the JSON says about the run.
+        steps: the progress bar, which steps aside for lines on standard output.
+    """
+
+    def __init__(
+        self, wanted: OutputSettings, files: Sequence[Path], settings: dict[str, Any], steps: Any
+    ) -> None:
+        self._wanted, self._steps = wanted, steps
+        self._names = output_names(files, wanted.format)
+        self.settings = settings
+        self.entries: list[dict[str, Any]] = []
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._write_json()
+
+    def done(self, path: Path, said: Any, compared: Mapping[str, Any] | None) -> None:
+        """A recording was transcribed."""
+        entry = entry_of(path, said)
+        if compared is not None:
+            entry["compare"] = {name: peer.to_dict() for name, peer in compared.items()}
+        self.entries.append(entry)
+        wanted = self._wanted
+        if wanted.format == "json" and wanted.output_dir is None:
+            return  # one document, at the end
+        if wanted.output_dir is not None:
+            name = self._names[len(self.entries) - 1]
+            write_atomic(wanted.output_dir / name, self._content(said, entry))
+        elif wanted.stream:
+            self._print("\n")
+        else:
+            self._print(self._content(said, entry))
+
+    def failed(self, path: Path, message: str) -> None:
+        """A recording couldn't be transcribed: its line is empty, so that lines match inputs."""
+        self.entries.append({"path": str(path), "error": message})
+        if self._wanted.format == "txt" and self._wanted.output_dir is None:
+            self._print("\n")
+
+    def _content(self, said: Any, entry: dict[str, Any]) -> str:
+        if self._wanted.format == "srt":
+            return to_srt(said.segments)
+        if self._wanted.format == "vtt":
+            return to_vtt(said.segments)
+        if self._wanted.format == "json":
+            return to_json(self.settings, [entry])
+        return one_line(said.text) + "\n"
+
+    def _print(self, text: str) -> None:
+        with self._steps.aside():
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+    def _write_json(self) -> None:
+        if self._wanted.json is not None:
+            write_atomic(self._wanted.json, to_json(self.settings, self.entries))
+        if self._wanted.format == "json" and self._wanted.output_dir is None:
+            self._print(to_json(self.settings, self.entries))
+
+
+def entry_of(path: Path, said: Any) -> dict[str, Any]:
+    """A recording in the JSON of a run."""
+    return {
+        "path": str(path),
+        "text": said.text,
+        "ids": list(said.ids),
+        "language": said.language,
+        "segments": [
+            {"start": part.start_s, "end": part.end_s, "text": part.text, "ids": list(part.ids)}
+            for part in said.segments
+        ],
+        "report": said.report.to_dict(),
+    }

@@ -1,0 +1,183 @@
+"""One run of `mmspec transcribe`: load, decode file after file, compare, write."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from mmspec.cli.console import Steps, complain, offline_if_unreachable, quiet_libraries, stderr
+from mmspec.cli.output import Output
+from mmspec.cli.settings import ModelSettings, OutputSettings, as_json, describe_machine
+from mmspec.errors import MMSpecError, ModelError, OptionError
+from mmspec.hypotheses import Hypothesis, read_hypotheses
+
+
+class Run:
+    """Everything between the options and the exit code.
+
+    Args:
+        files: the recordings.
+        models: which models, where.
+        output: what is written, where.
+        request: what is asked of the recogniser.
+        peers: what it is compared with.
+        verbose: let the libraries talk.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        models: ModelSettings,
+        output: OutputSettings,
+        request: dict[str, Any],
+        peers: Sequence[str] = (),
+        verbose: bool = False,
+    ) -> None:
+        self._files, self._models, self._wanted = list(files), models, output
+        self._request, self._peers, self._verbose = request, peers, verbose
+        self._console = stderr()
+        self._heard: list[tuple[str, float, Any]] = []
+        self._compared: list[tuple[str, dict[str, Any]]] = []
+        self._failed = 0
+
+    def go(self) -> int:
+        """Run; return the exit code.
+
+        Raises:
+            MMSpecError: an option or a model that no file can be transcribed with.
+        """
+        self._models.check()
+        self._wanted.check(self._files)
+        offline_if_unreachable([self._models.target, self._models.draft])
+        with ExitStack() as stack:
+            stack.enter_context(quiet_libraries(self._verbose))
+            steps = Steps(len(self._files), self._console, quiet=self._wanted.quiet)
+            stack.enter_context(steps)
+            self._steps = steps
+            steps.say("loading")
+            hypotheses = self._hypotheses()
+            self._transcriber = stack.enter_context(self._models.load())
+            self._prepare_comparison()
+            output = Output(self._wanted, self._files, self._settings(), steps)
+            try:
+                with output:
+                    for path, hypothesis in zip(self._files, hypotheses, strict=True):
+                        self._one(path, hypothesis, output)
+                        steps.advance()
+            except KeyboardInterrupt:
+                self._say_interrupted(len(output.entries))
+                raise
+        self._tables()
+        return 2 if self._failed else 0
+
+    def _hypotheses(self) -> list[Hypothesis | None]:
+        file = self._models.hypothesis_file
+        if file is None:
+            return [None] * len(self._files)
+        found = read_hypotheses(file, self._files, self._models.target)
+        # An empty one says that there is none: the file is decoded without drafting.
+        return ["" if hypothesis is None else hypothesis for hypothesis in found]
+
+    def _prepare_comparison(self) -> None:
+        self._comparer: Any = None
+        if self._peers:
+            from mmspec.compare import Comparer
+
+            self._comparer = Comparer(self._transcriber, self._peers, packed=self._models.packed)
+
+    def _settings(self) -> dict[str, Any]:
+        settings = as_json(self._models)
+        settings["target"] = self._models.target or self._transcriber.model.config.name_or_path
+        settings |= self._request | {"compare": list(self._peers)}
+        return settings | describe_machine(self._transcriber)
+
+    def _one(self, path: Path, hypothesis: Hypothesis | None, output: Output) -> None:
+        try:
+            said, audio_s, compared = self._transcribe(path, hypothesis)
+        except (OptionError, ModelError):
+            raise  # not this file's fault: the next one would fail the same way
+        except MMSpecError as error:
+            self._failed += 1
+            message = str(error)
+            if not message.startswith(str(path)):
+                message = f"{path}: {message}"
+            complain(message, self._console)
+            output.failed(path, message)
+            return
+        self._heard.append((str(path), audio_s, said.report))
+        if compared is not None:
+            self._compared.append((path.name, compared))
+        output.done(path, said, compared)
+        for fault in said.report.faults:
+            complain(f"{path}: {fault}; the output is not affected", self._console)
+
+    def _transcribe(
+        self, path: Path, hypothesis: Hypothesis | None
+    ) -> tuple[Any, float, dict[str, Any] | None]:
+        from mmspec.modalities.audio import duration_s, load_audio
+
+        samples = load_audio(path)
+        if self._comparer is not None and not self._heard:
+            self._steps.say("warming up")
+            self._warm_up(samples, hypothesis)
+        self._steps.say(path.name)
+        said, end_to_end_s = self._timed(samples, hypothesis)
+        if self._comparer is None:
+            return said, duration_s(samples), None
+        from mmspec.compare import Outcome, Request
+
+        self._steps.say(f"{path.name}: peers")
+        ours = Outcome(said.ids, said.text, said.report.decode_seconds, end_to_end_s, said.report)
+        compared = self._comparer.compare(samples, Request(**self._request), ours)
+        return said, duration_s(samples), compared
+
+    def _timed(self, samples: Any, hypothesis: Any, **options: Any) -> tuple[Any, float]:
+        import time
+
+        streamer = self._streamer() if self._wanted.stream else None
+        start = time.perf_counter()
+        said = self._transcriber.transcribe(
+            samples,
+            sampling_rate=16_000,
+            hypothesis=hypothesis,
+            streamer=streamer,
+            **(self._request | options),
+        )
+        return said, time.perf_counter() - start
+
+    def _warm_up(self, samples: Any, hypothesis: Any) -> None:
+        from mmspec.compare import Request
+
+        request = Request(**self._request)
+        self._comparer.warm_up(samples, request)
+        few = dataclasses.asdict(request) | {"max_new_tokens": 4}
+        self._transcriber.transcribe(samples, sampling_rate=16_000, hypothesis=hypothesis, **few)
+
+    def _streamer(self) -> Any:
+        from mmspec.cli.live import LiveLine
+
+        return LiveLine(self._transcriber, self._steps)
+
+    def _say_interrupted(self, done: int) -> None:
+        complain(
+            f"interrupted after {done} of {len(self._files)} files; what was finished is written",
+            self._console,
+        )
+
+    def _tables(self) -> None:
+        from mmspec.render import comparison_table, overview_table, report_table
+
+        wanted = self._wanted.table
+        show = self._console.is_terminal if wanted is None else wanted
+        if self._wanted.quiet or not self._heard:
+            return
+        if show and len(self._heard) == 1:
+            name, _, report = self._heard[0]
+            self._console.print(report_table(report, name))
+        elif show:
+            self._console.print(overview_table(self._heard))
+        if self._compared:
+            self._console.print(comparison_table(self._compared))

@@ -1,0 +1,95 @@
+"""Several reports as one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from mmspec.report import DrafterShare, Report
+
+_SUMS = (
+    "tokens",
+    "rounds",
+    "target_forwards",
+    "drafter_forwards",
+    "proposed",
+    "accepted",
+    "recovered",
+    "bonus",
+    "encoder_runs",
+    "drafter_encoder_runs",
+)
+
+
+def total(reports: Sequence[Report]) -> Report:
+    """The report of all recordings together.
+
+    Counts and seconds are sums; acceptance by offset is over all proposals that reached an offset;
+    the predicted speed-up is the mean, weighted by tokens.
+
+    Raises:
+        ValueError: no reports.
+    """
+    if not reports:
+        raise ValueError("no reports to add up")
+    lengths: Counter[int] = Counter()
+    for report in reports:
+        lengths.update(report.accepted_length_histogram)
+    shares, reached = _by_offset(reports)
+    sums: dict[str, Any] = {
+        name: sum(getattr(report, name) for report in reports) for name in _SUMS
+    }
+    return Report(
+        **sums,
+        accepted_length_histogram=dict(lengths),
+        acceptance_by_offset=shares,
+        proposed_by_offset=reached,
+        drafters=_drafters(reports),
+        seconds={
+            phase: sum(report.seconds[phase] for report in reports) for phase in reports[0].seconds
+        },
+        parity=_common([report.parity for report in reports]),
+        finish_reason=_common([report.finish_reason for report in reports]),
+        predicted_speedup=_predicted(reports),
+        exact=all(report.exact for report in reports),
+        faults=tuple(dict.fromkeys(fault for report in reports for fault in report.faults)),
+    )
+
+
+def _by_offset(reports: Sequence[Report]) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    reached: Counter[int] = Counter()
+    kept: Counter[int] = Counter()
+    for report in reports:
+        pairs = zip(report.proposed_by_offset, report.acceptance_by_offset, strict=True)
+        for offset, (count, share) in enumerate(pairs):
+            reached[offset] += count
+            kept[offset] += round(count * share)
+    offsets = range(len(reached))
+    return tuple(kept[i] / reached[i] for i in offsets), tuple(reached[i] for i in offsets)
+
+
+def _drafters(reports: Sequence[Report]) -> dict[str, DrafterShare]:
+    found: dict[str, DrafterShare] = {}
+    for report in reports:
+        for name, share in report.drafters.items():
+            before = found.get(name, DrafterShare(0, 0, 0, share.conditioning))
+            found[name] = DrafterShare(
+                before.proposed + share.proposed,
+                before.accepted + share.accepted,
+                before.forwards + share.forwards,
+                share.conditioning,
+            )
+    return found
+
+
+def _common(values: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(values))
+
+
+def _predicted(reports: Sequence[Report]) -> float | None:
+    known = [r for r in reports if r.predicted_speedup is not None]
+    weight = sum(report.tokens for report in known)
+    if not weight:
+        return None
+    return sum(r.tokens * (r.predicted_speedup or 0.0) for r in known) / weight

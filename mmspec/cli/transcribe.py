@@ -1,0 +1,148 @@
+"""`mmspec transcribe`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mmspec.cli import options as o
+from mmspec.cli.settings import TASKS, ModelSettings, OutputSettings
+from mmspec.errors import OptionError
+
+
+def transcribe(
+    files: o.Files,
+    target: o.Target = None,
+    draft: o.Draft = "none",
+    trust_remote_code: o.TrustRemoteCode = False,
+    language: o.Language = None,
+    task: o.Task = None,
+    timestamps: o.Timestamps = None,
+    prompt: o.Prompt = None,
+    temperature: Annotated[
+        float,
+        typer.Option(
+            "--temperature",
+            min=0.0,
+            metavar="X",
+            help="0 takes the likeliest token, above 0 samples.",
+            rich_help_panel=o.DECODING,
+        ),
+    ] = 0.0,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            metavar="N",
+            help="Makes sampling repeatable, whatever drafts.",
+            rich_help_panel=o.DECODING,
+            show_default=False,
+        ),
+    ] = None,
+    max_new_tokens: o.MaxNewTokens = None,
+    gamma: o.Gamma = "adaptive",
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="txt|json|srt|vtt",
+            help="txt: one line per recording, in order (an empty one where it failed).",
+            rich_help_panel=o.OUTPUT,
+        ),
+    ] = "txt",
+    output_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--output-dir",
+            "-o",
+            metavar="DIR",
+            help="A file per recording there, instead of standard output.",
+            rich_help_panel=o.OUTPUT,
+            show_default=False,
+        ),
+    ] = None,
+    json: o.Json = None,
+    compare: Annotated[
+        str,
+        typer.Option(
+            "--compare",
+            metavar="PEERS",
+            help="Decode with these as well, compare ids and time: plain (mmspec without "
+            "speculation), hf (transformers), hf-assisted (its own speculation, same drafter).",
+            rich_help_panel=o.OUTPUT,
+            show_default=False,
+        ),
+    ] = "",
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream", help="Print text as it is committed (txt).", rich_help_panel=o.OUTPUT
+        ),
+    ] = False,
+    table: Annotated[
+        bool | None,
+        typer.Option(
+            "--table/--no-table",
+            help="The report as a table on standard error; by default where someone watches.",
+            rich_help_panel=o.OUTPUT,
+            show_default=False,
+        ),
+    ] = None,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+    threads: o.Threads = None,
+    device: o.Device = None,
+    dtype: o.Dtype = None,
+    packed: o.Packed = True,
+) -> int:
+    """Turn recordings of up to 30 s into text.
+
+    The text is exactly what the target would have written without a drafter;
+    a drafter only decides how soon it comes. Standard output holds the results,
+    standard error everything else. A recording that can't be used costs one line
+    there, an empty line here, and exit code 2 at the end.
+
+    \b
+    With nothing downloaded:
+      mmspec transcribe speech.wav -t sample -d sample
+    A first pass with a small model, its text as the draft for a better one:
+      mmspec transcribe *.wav -t openai/whisper-tiny.en > rough.txt
+      mmspec transcribe *.wav -t openai/whisper-base -l en -d hypothesis:rough.txt
+    Is it the same, and is it faster?
+      mmspec transcribe *.wav -t DIR -d ngram -l en --compare plain,hf,hf-assisted
+    Subtitles, one file per recording:
+      mmspec transcribe talk.mp3 -t DIR --format srt --output-dir subtitles
+    """
+    from mmspec.cli.running import Run
+
+    models = ModelSettings(target, draft, gamma, device, dtype, packed, threads, trust_remote_code)
+    wanted = OutputSettings(format_, output_dir, json, stream, quiet, table)
+    if task is not None and task not in TASKS:
+        raise OptionError(f"--task: found {task!r}, expected {' or '.join(TASKS)}")
+    request = {
+        "language": language,
+        "task": task,
+        "timestamps": True if timestamps is None and format_ in ("srt", "vtt") else timestamps,
+        "prompt": prompt,
+        "temperature": temperature,
+        "seed": seed,
+        "max_new_tokens": max_new_tokens,
+    }
+    return Run(files, models, wanted, request, peers_of(compare), verbose).go()
+
+
+def peers_of(names: str) -> list[str]:
+    """The peers in `--compare a,b`.
+
+    Raises:
+        OptionError: names the known ones.
+    """
+    known = ("plain", "hf", "hf-assisted")
+    peers = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    for peer in peers:
+        if peer not in known:
+            raise OptionError(f"--compare: found {peer!r}, expected names among {', '.join(known)}")
+    return peers

@@ -1,0 +1,173 @@
+"""Reports and comparisons as rich tables. What models and file names say is text, never markup."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from mmspec.formats import one_line
+from mmspec.report import Report
+
+PHASES = ("encode", "prefill", "draft", "verify", "reconcile", "post")
+
+
+def plain_text(value: object, style: str = "") -> Text:
+    """Anything as text on one line: no markup, nothing that a terminal obeys."""
+    return Text(one_line(str(value)), style=style)
+
+
+def new_table(title: str | None = None, **options: Any) -> Table:
+    """A table in mmspec's style."""
+    heading = None if title is None else plain_text(title, "bold")
+    return Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, **options)
+
+
+def times(ratio: float | None) -> Text:
+    """A speed ratio; a loss looks like one."""
+    if ratio is None:
+        return Text("-", style="dim")
+    return Text(f"{ratio:.2f}×", style="green" if ratio >= 1 else "red")
+
+
+def percent(share: float | None) -> str:
+    """A share of one."""
+    return "-" if share is None else f"{100 * share:.0f} %"
+
+
+def report_table(report: Report, title: str | None = None) -> Table:
+    """Everything that a report says, one fact a row."""
+    table = new_table(title, show_header=False, pad_edge=False)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column()
+    for name, value in _facts(report):
+        table.add_row(name, value if isinstance(value, Text) else plain_text(value))
+    return table
+
+
+def _facts(report: Report) -> list[tuple[str, object]]:
+    facts: list[tuple[str, object]] = [
+        ("tokens", f"{report.tokens} in {report.rounds} rounds, ended by {report.finish_reason}"),
+        ("output", _exactness(report)),
+        (
+            "forwards",
+            f"target {report.target_forwards}, drafter {report.drafter_forwards}; encoder runs "
+            f"{report.encoder_runs}, drafter's own {report.drafter_encoder_runs}",
+        ),
+        (
+            "units",
+            f"accepted {report.accepted} of {report.proposed} proposed "
+            f"({percent(report.draft_acceptance_rate)}), recovered {report.recovered}, "
+            f"bonus {report.bonus}",
+        ),
+        ("acceptance length", f"{report.mean_acceptance_length:.2f} per round, bonus included"),
+    ]
+    if report.acceptance_by_offset:
+        facts.append(("acceptance by offset", _offsets(report.acceptance_by_offset)))
+    facts += [
+        (
+            f"drafter {name}",
+            f"{share.accepted} of {share.proposed}, conditioning {share.conditioning}",
+        )
+        for name, share in report.drafters.items()
+        if share.proposed
+    ]
+    facts.append(("seconds", _seconds(report)))
+    if report.predicted_speedup is not None:
+        facts.append(("predicted", f"{report.predicted_speedup:.2f}× of an ordinary step loop"))
+    facts += [("fault", plain_text(fault, "yellow")) for fault in report.faults]
+    return facts
+
+
+def _exactness(report: Report) -> str:
+    levels = {
+        "L0": "the ids of ordinary decoding (L0)",
+        "L1": "the ids of this seed, whatever drafts (L1)",
+        "L2": "the target's law (L2)",
+    }
+    level = levels.get(report.parity, report.parity)
+    return f"exact: {level}" if report.exact else f"approximate: {level}"
+
+
+def _offsets(shares: Sequence[float], most: int = 12) -> str:
+    shown = " ".join(f"{100 * share:.0f}" for share in shares[:most])
+    more = f" … ({len(shares)} offsets)" if len(shares) > most else ""
+    return f"{shown} %{more}"
+
+
+def _seconds(report: Report) -> str:
+    parts = [
+        f"{phase} {report.seconds[phase]:.3f}" for phase in PHASES if report.seconds.get(phase)
+    ]
+    return f"{', '.join(parts)}; decode {report.decode_seconds:.3f}, all {report.total_seconds:.3f}"
+
+
+def overview_table(rows: Sequence[tuple[str, float, Report]]) -> Table:
+    """Several recordings, one a row: (name, seconds of audio, report)."""
+    table = new_table()
+    table.add_column("file", overflow="fold")
+    for heading in ("audio", "tokens", "rounds", "per round", "accepted", "decode", "all"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, audio_s, report in rows:
+        table.add_row(plain_text(name), *_overview(audio_s, [report]))
+    if len(rows) > 1:
+        table.add_section()
+        reports = [report for _, _, report in rows]
+        table.add_row("all", *_overview(sum(audio_s for _, audio_s, _ in rows), reports))
+    return table
+
+
+def _overview(audio_s: float, reports: Sequence[Report]) -> list[str]:
+    tokens = sum(report.tokens for report in reports)
+    rounds = sum(report.rounds for report in reports)
+    accepted = sum(report.accepted for report in reports)
+    proposed = sum(report.proposed for report in reports)
+    return [
+        f"{audio_s:.1f} s",
+        str(tokens),
+        str(rounds),
+        f"{tokens / rounds:.2f}" if rounds else "-",
+        f"{accepted}/{proposed}",
+        f"{sum(report.decode_seconds for report in reports):.3f} s",
+        f"{sum(report.total_seconds for report in reports):.3f} s",
+    ]
+
+
+def comparison_table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
+    """Peers beside mmspec: (file, comparison by peer); a ratio is the peer's time over ours."""
+    table = new_table("mmspec against its peers (the peer's time over mmspec's)")
+    table.add_column("file", overflow="fold")
+    table.add_column("peer", no_wrap=True)
+    table.add_column("ids", no_wrap=True)
+    table.add_column("decode", justify="right", no_wrap=True)
+    table.add_column("end to end", justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for name, peers in rows:
+        for peer, comparison in peers.items():
+            table.add_row(plain_text(name), peer, *_compared(comparison))
+    return table
+
+
+def _compared(comparison: Any) -> list[Text]:
+    if not comparison.available:
+        return [Text("-", style="dim")] * 3 + [plain_text(comparison.why, "dim")]
+    ids = Text("equal", style="green")
+    if not comparison.ids_equal:
+        ids = Text("differ", style="bold red")
+    return [
+        ids,
+        times(comparison.decode_ratio),
+        times(comparison.end_to_end_ratio),
+        plain_text(_difference(comparison.first_difference)),
+    ]
+
+
+def _difference(difference: Any) -> str:
+    if difference is None:
+        return ""
+    ours, peer = ("end" if unit is None else unit for unit in (difference.ours, difference.peer))
+    gap = "gap unknown" if difference.gap is None else f"gap {difference.gap:.1e}"
+    return f"at {difference.index}: {ours} here, {peer} there, {'a tie, ' * difference.tie}{gap}"
