@@ -1,0 +1,127 @@
+"""The manual as a whole: it builds, its links lead somewhere, and it knows every option and field."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from mmspec.cli import app
+from mmspec.engine import policy
+from mmspec.modalities.whisper_draft import ModelDraft
+from mmspec.proposals import NgramDrafter
+from mmspec.report import Tally
+from tests.docs.pages import (
+    PAGES,
+    ROOT,
+    anchors,
+    first_cells,
+    links,
+    name_of,
+    prose,
+    read,
+    section,
+)
+
+CLI = "docs/cli.md"
+
+
+def test_mkdocs_builds_strictly(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    built = {page.stem for page in tmp_path.glob("*.html")}
+    assert {page.stem for page in PAGES if page.parent.name == "docs"} <= built
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        if link.startswith("https://"):
+            continue
+        place, _, anchor = link.partition("#")
+        there = page if not place else (page.parent / place).resolve()
+        assert there.exists(), f"{name_of(page)}: {link}"
+        assert not anchor or anchor in anchors(there), f"{name_of(page)}: {link}"
+
+
+def commands() -> dict[str, Any]:
+    """Every command of the command line by its name."""
+    found: dict[str, Any] = {}
+
+    def walk(name: str, command: Any) -> None:
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            found[name] = command
+        for part, child in (inner or {}).items():
+            walk(f"{name} {part}", child)
+
+    walk("mmspec", typer.main.get_command(app))
+    return found
+
+
+def options(command: Any) -> set[str]:
+    """Options and arguments as `--help` shows them."""
+    names = {"--help", "-h"}
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            names.add(parameter.metavar or parameter.name.upper())
+        elif not parameter.hidden:
+            names |= {*parameter.opts, *parameter.secondary_opts}
+    return names
+
+
+def test_the_cli_page_has_every_command() -> None:
+    headings = re.findall(r"^## (mmspec .+)$", prose(CLI), re.MULTILINE)
+    assert sorted(headings) == sorted(commands())
+
+
+@pytest.mark.parametrize("name", commands())
+def test_the_cli_page_has_every_option_and_no_other(name: str) -> None:
+    cells = " ".join(first_cells(section(CLI, name)))
+    documented = set(re.findall(r"`(--?[a-z][a-z-]*|[A-Z]+(?:\.\.\.)?)`", cells))
+    assert documented == options(commands()[name])
+
+
+@pytest.mark.parametrize("name", commands())
+def test_help_shows_every_option(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = commands()[name]
+    arguments = [*name.split()[1:], "--help"]
+    typer.main.get_command(app).main(arguments, prog_name="mmspec", standalone_mode=False)
+    shown = capsys.readouterr().out
+    for option in options(command):
+        assert option in shown
+
+
+def test_options_named_in_the_text_exist() -> None:
+    known = {"--version"}.union(*(options(command) for command in commands().values()))
+    for page in PAGES:
+        for code in re.findall(r"`(-[^`]*)`", prose(page)):
+            assert code.split()[0] in known, f"{name_of(page)}: {code}"
+
+
+def test_every_field_of_a_report_is_explained() -> None:
+    facts = {"drafter_forwards": 0, "conditioning": "none", "target_forwards": 0}
+    facts |= {"encoder_runs": 0, "drafter_encoder_runs": 0, "parity": "L0", "finish_reason": "stop"}
+    seconds = dict.fromkeys(("draft", "verify", "reconcile"), 0.0)
+    fields = Tally().report(**facts, seconds=seconds).to_dict()
+    cells = " ".join(first_cells(section("docs/report.md", "Every field")))
+    assert set(re.findall(r"`(\w+)`", cells)) == set(fields)
+
+
+def test_numbers_in_the_text_are_those_of_the_code() -> None:
+    text = " ".join(read("docs/drafters.md").split())
+    sizes = NgramDrafter()._sizes
+    for sentence in (
+        f"among sizes up to {policy.CANDIDATES[-1]}.",
+        f"promises less than {round(100 * (policy.MARGIN - 1))} % gain",
+        f"After {policy.FIRST_PROBE} units without a draft",
+        f"({sizes.start} down to {sizes.stop + 1} units)",
+        "with a probability under 0.4",
+    ):
+        assert sentence in text
+    assert "sure=0.4" in Path(sys.modules[ModelDraft.__module__].__file__ or "").read_text()
