@@ -219,7 +219,7 @@ def open_session(
     costs: BlockCosts | None = None,
 ) -> Run:
     """A session over a toy that has read the prompt."""
-    target = ToyTarget(law)
+    target = ToyTarget(law, vocab_size=len(law(prompt)))
     first_row = target.score(prompt, keep=1)
     scores = Scores([], []) if collects else None
     session = Session(
