@@ -21,13 +21,12 @@ from mmspec.engine.processing import BLOCK_FORMS, IGNORES_PREFIX
 from mmspec.errors import OptionError
 from mmspec.modalities import adapter_for
 from mmspec.modalities.whisper import Whisper
-from mmspec.modalities.whisper_draft import Draft, ModelDraft
+from mmspec.modalities.whisper_draft import Draft, ModelDraft, has_encoder
 from mmspec.modalities.whisper_generate import (
     Prepared,
     Row,
     decode_row,
     drafter_without_encoder,
-    has_encoder,
     padded,
 )
 from mmspec.report import Report
@@ -37,7 +36,9 @@ class CustomGenerate:
     """A decoding loop for `model.generate(..., custom_generate=...)`. Made by `custom_generate`.
 
     Attributes:
-        reports: one report per row of the last call.
+        reports: one report per row of the last call. transformers calls a loop once per input, but
+            for Whisper with timestamps: once per go at a window.
+        history: one report per row of every call so far.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class CustomGenerate:
         self._policy = policy_for(gamma, self._costs)
         self._pair: tuple[Any, Whisper, Draft] | None = None
         self.reports: tuple[Report, ...] = ()
+        self.history: list[Report] = []
 
     @property
     def report(self) -> Report:
@@ -119,6 +121,7 @@ class CustomGenerate:
         )
         decoded = [decode_row(job, row) for row in range(rows)]
         self.reports = tuple(row.report for row in decoded)
+        self.history += self.reports
         return self._output(job, decoded, model_kwargs["encoder_outputs"])
 
     def _needs_ordinary(self, rows: int, processors: Any, model_kwargs: dict[str, Any]) -> bool:
@@ -189,7 +192,7 @@ class Generation:
 
     Attributes:
         sequences: ids as `model.generate` returns them, `[rows, length]`.
-        reports: one per row and window.
+        reports: one per row, and per go where a window took several (Whisper with timestamps).
     """
 
     sequences: Tensor
@@ -197,7 +200,13 @@ class Generation:
 
     @property
     def report(self) -> Report:
-        """The only row's report."""
+        """The only report.
+
+        Raises:
+            OptionError: there are several, or none (a batch that had to be decoded ordinarily).
+        """
+        if len(self.reports) != 1:
+            raise OptionError(f"there are {len(self.reports)} reports: look at .reports")
         return self.reports[0]
 
 
@@ -249,4 +258,4 @@ def generate(
         features, custom_generate=loop, streamer=streamer, **{**given, **options}
     )
     sequences = output if isinstance(output, Tensor) else output["sequences"]
-    return Generation(sequences, loop.reports)
+    return Generation(sequences, tuple(loop.history))

@@ -13,7 +13,7 @@ from torch import Tensor
 from mmspec.clock import Clock
 from mmspec.errors import ModelError
 from mmspec.modalities.decoder import DecoderTarget, first_layers
-from mmspec.modalities.whisper import Whisper
+from mmspec.modalities.whisper import Whisper, target_class
 from mmspec.proposals import (
     Drafter,
     EarlyExitDrafter,
@@ -112,7 +112,8 @@ class EarlyExitDraft(Draft):
 
         def open_drafter() -> Drafter:
             state = window.target.state.lend(self._layers)
-            model = DecoderTarget(self._decoder, self._head, window.encoder_states, state)
+            kind = target_class(self._decoder) if self._target.packed else DecoderTarget
+            model = kind(self._decoder, self._head, window.encoder_states, state)
             steps = self._target.steps
             return EarlyExitDrafter(
                 model,
@@ -146,7 +147,10 @@ class ModelDraft(Draft):
 
     def __post_init__(self) -> None:
         self.vocabulary = vocabulary_between(self.target, self.drafter)
-        self.shares_encoder = encoders_equal(self.target.model, self.drafter.model)
+        # A decoder without encoder can only listen through the target's.
+        self.shares_encoder = not has_encoder(self.drafter.model) or encoders_equal(
+            self.target.model, self.drafter.model
+        )
         self._cost = _decoder_size(self.drafter) / _decoder_size(self.target)
 
     def open(self, window: Window) -> Drafter | None:
@@ -197,23 +201,26 @@ def vocabulary_between(target: Whisper, drafter: Whisper) -> Vocabulary:
     if all(tokenizers):
         strings, others = (tokenizer.get_vocab() for tokenizer in tokenizers)
         if strings == others:
-            return SameVocabulary(want.vocab_size)
+            return SameVocabulary(want.vocab_size, have.vocab_size)
         bridge = VocabularyBridge(strings, others, want.vocab_size, have.vocab_size)
         if bridge.shared < 2:
             raise ModelError("the drafter's tokenizer shares no tokens with the target's")
         return bridge
-    same = (have.vocab_size, have.start, have.stop_units, have.no_timestamps) == (
-        want.vocab_size,
-        want.start,
-        want.stop_units,
-        want.no_timestamps,
-    )
-    if not same:
+    # Without tokenizers the marks tell the layout; the width may differ by padding, and which
+    # units end an output is the request's affair.
+    marks, others = ((s.start, s.no_timestamps, s.previous_text) for s in (want, have))
+    if marks != others:
         raise ModelError(
-            f"the drafter's vocabulary ({have.vocab_size} units) is not the target's "
-            f"({want.vocab_size}): load both with their processors, so that they can be bridged"
+            f"the drafter's vocabulary ({have.vocab_size} units, start mark {have.start}) is not "
+            f"the target's ({want.vocab_size} units, start mark {want.start}): load both with "
+            "their processors, so that they can be bridged"
         )
-    return SameVocabulary(want.vocab_size)
+    return SameVocabulary(want.vocab_size, have.vocab_size)
+
+
+def has_encoder(model: Any) -> bool:
+    """Whether a Whisper model listens by itself."""
+    return type(model).__name__ != "WhisperForCausalLM"
 
 
 def encoders_equal(one: Any, other: Any) -> bool:

@@ -197,11 +197,6 @@ def drafter_without_encoder(model: Any, target: Whisper, packed: bool) -> Whispe
     return Whisper(model, None, steps, packed)
 
 
-def has_encoder(model: Any) -> bool:
-    """Whether a Whisper model listens by itself."""
-    return type(model).__name__ != "WhisperForCausalLM"
-
-
 def padded(rows: Sequence[Sequence[int]], prompts: Tensor, pad: int | None) -> Tensor:
     """Prompts and emitted ids side by side `[rows, length]`, padded on the right."""
     longest = max(len(ids) for ids in rows)

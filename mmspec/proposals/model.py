@@ -28,13 +28,19 @@ class Vocabulary(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SameVocabulary:
-    """Target and drafting model share their unit ids; only the padding may differ."""
+    """Target and drafting model share their unit ids; only the padding may differ.
+
+    Attributes:
+        vocab_size: width of the target's rows.
+        draft_size: the drafting model's, None where it is no smaller.
+    """
 
     vocab_size: int
+    draft_size: int | None = None
 
     def to_draft(self, unit: int) -> Sequence[int]:
-        """The same id."""
-        return (unit,)
+        """The same id; none for the target's padding, which the drafting model can't read."""
+        return (unit,) if self.draft_size is None or unit < self.draft_size else ()
 
     def to_target(self, row: Tensor) -> Tensor:
         """Cropped or padded to the target's width."""
