@@ -78,6 +78,14 @@ class GrowingLayer(CacheLayerMixin):
         """Refused: the owner rolls back, to an absolute position."""
         raise StateError("a layer can't be cropped by itself: use DecoderState.rollback(position)")
 
+    def reset(self) -> None:
+        """Refused: one layer's memory without the others' would be no state at all."""
+        raise StateError("a layer can't be reset by itself: open a new state for another request")
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Refused: a request is one row, there are no beams."""
+        raise StateError("a layer can't be reordered by itself: a state holds one request")
+
 
 class FrozenLayer(CacheLayerMixin):
     """Conditioning of one cross-attention layer: written once by the prefill, then read only."""
@@ -122,6 +130,14 @@ class FrozenLayer(CacheLayerMixin):
     def crop(self, tokens_to_remove: int) -> None:
         """Refused: conditioning is never rolled back."""
         raise StateError("conditioning is frozen: it can't be cropped")
+
+    def reset(self) -> None:
+        """Refused: it would zero the conditioning in place."""
+        raise StateError("conditioning is frozen: it can't be reset")
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Refused: it would copy the conditioning."""
+        raise StateError("conditioning is frozen: it can't be reordered")
 
 
 def poison(layer: GrowingLayer, start: int) -> None:
