@@ -24,8 +24,7 @@ from mmspec.errors import MMSpecError, OptionError
 from mmspec.modalities.whisper import SAMPLING_RATE, Whisper
 from mmspec.modalities.whisper_draft import NoDraft
 from mmspec.report import Report
-
-PEERS = ("plain", "hf", "hf-assisted")
+from mmspec.settings import PEERS
 
 TIE_GAP = 1e-3
 """Top-2 logit gap in float32 under which a difference is rounding, not a fault."""
@@ -150,7 +149,8 @@ class TransformersContender:
     def __init__(
         self, model: Any, processor: Any, name: str, assistance: Mapping[str, Any] | None = None
     ) -> None:
-        self.name, self.why_not = name, None
+        self.name = name
+        self.why_not: str | None = None
         self._model, self._processor = model, processor
         self._assistance = dict(assistance or {})
 
@@ -220,7 +220,7 @@ class TransformersContender:
         return made.to(self._model.device, self._model.dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Unavailable:
     """A contender that can't run the case."""
 

@@ -27,6 +27,8 @@ _JOINERS = (
     "\u200c\u200d\u200e\u200f\u00ad"
     """Invisible, harmless, and needed to spell some languages."""
 )
+_NUMBERS = re.compile(r"\[\n\s+-?\d[-+.eE\d]*(?:,\n\s+-?\d[-+.eE\d]*)*\n\s+\]")
+"""A list of numbers, one a line (in JSON a line break is never part of a string)."""
 _REPLACEMENT = "\ufffd"
 
 
@@ -89,8 +91,15 @@ def to_json(settings: Mapping[str, Any], files: Sequence[Mapping[str, Any]]) -> 
 def dump_json(document: Any) -> str:
     """Indented JSON, safe to print, with a line break at its end."""
     text = json.dumps(_finite(document), ensure_ascii=False, indent=2, allow_nan=False, default=str)
+    text = _NUMBERS.sub(
+        lambda found: re.sub(r"\s+", " ", found[0]).replace("[ ", "[")[:-2] + "]", text
+    )
     shown = [c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text]
     return "".join(shown) + "\n"
+
+
+def _joined(numbers: re.Match[str]) -> str:
+    return "[" + " ".join(numbers[0][1:-1].split()) + "]"
 
 
 def _finite(value: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import soundfile
-import soxr  # type: ignore[import-untyped]
+import soxr
 
 from mmspec.errors import InputError
 from mmspec.modalities._containers import check_whole, describe_junk

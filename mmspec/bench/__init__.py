@@ -1,1 +1,1 @@
-"""The benchmark contract, run."""
+"""The benchmark contract, run: frozen settings, interleaved pairs, ratios with their spread."""

@@ -10,7 +10,7 @@ import typer
 
 from mmspec.cli import options as o
 from mmspec.cli.console import Steps, quiet_libraries, stderr
-from mmspec.cli.settings import ModelSettings
+from mmspec.settings import ModelSettings
 
 DemoTarget = Annotated[
     str, typer.Option("--target", "-t", metavar="MODEL", help="Whose output it is.")
@@ -122,8 +122,8 @@ _COUNTS = ("tokens", "rounds")
 
 def _show_totals(console: Any, shown: list[Shown]) -> None:
     """One report over all clips, as a table, and what to do next."""
-    from mmspec.cli.totals import total
     from mmspec.render import plain_text, report_table
+    from mmspec.totals import total
 
     console.print(
         report_table(total([clip.ours.report for clip in shown]), "speculative, all clips")

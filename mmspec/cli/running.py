@@ -10,9 +10,10 @@ from typing import Any
 
 from mmspec.cli.console import Steps, complain, offline_if_unreachable, quiet_libraries, stderr
 from mmspec.cli.output import Output
-from mmspec.cli.settings import ModelSettings, OutputSettings, as_json, describe_machine
+from mmspec.cli.settings import OutputSettings
 from mmspec.errors import MMSpecError, ModelError, OptionError
 from mmspec.hypotheses import Hypothesis, read_hypotheses
+from mmspec.settings import ModelSettings, as_json, describe_machine
 
 
 class Run:
@@ -107,7 +108,7 @@ class Run:
             complain(message, self._console)
             output.failed(path, message)
             return
-        self._heard.append((str(path), audio_s, said.report))
+        self._heard.append((path.name, audio_s, said.report))
         if compared is not None:
             self._compared.append((path.name, compared))
         output.done(path, said, compared)

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from mmspec.cli import options as o
-from mmspec.cli.settings import TASKS, ModelSettings, OutputSettings
+from mmspec.cli.settings import OutputSettings
 from mmspec.errors import OptionError
+from mmspec.settings import PEERS, TASKS, ModelSettings
 
 
 def transcribe(
@@ -140,9 +141,8 @@ def peers_of(names: str) -> list[str]:
     Raises:
         OptionError: names the known ones.
     """
-    known = ("plain", "hf", "hf-assisted")
     peers = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     for peer in peers:
-        if peer not in known:
-            raise OptionError(f"--compare: found {peer!r}, expected names among {', '.join(known)}")
+        if peer not in PEERS:
+            raise OptionError(f"--compare: found {peer!r}, expected names among {', '.join(PEERS)}")
     return peers

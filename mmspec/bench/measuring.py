@@ -1,0 +1,73 @@
+"""The measurement: every contender on every recording, pair after pair, in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from mmspec.bench.cases import Case
+from mmspec.compare import Contender, Outcome, Request, one_reason
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Measured:
+    """What one contender did.
+
+    Attributes:
+        hypothesis_file: whose hypotheses it drafts from, None for other contenders.
+        outcomes: `[pair][case]`.
+        why_not: why it couldn't run the case, where it couldn't.
+    """
+
+    contender: Contender
+    hypothesis_file: str | None = None
+    outcomes: list[list[Outcome]] = field(default_factory=list)
+    why_not: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The contender's name."""
+        return self.contender.name
+
+    def run(self, case: Case, request: Request) -> Outcome | None:
+        """Decode one recording; a contender that raises is out, and says why."""
+        hypothesis = case.hypotheses[self.hypothesis_file] if self.hypothesis_file else None
+        try:
+            return self.contender.run(case.samples, request, hypothesis)
+        except Exception as error:  # whatever a contender raises is an answer, not our failure
+            self.why_not = f"{self.name} raised {one_reason(error)}"
+            return None
+
+
+def measure(
+    contenders: Sequence[Measured],
+    cases: Sequence[Case],
+    request: Request,
+    pairs: int,
+    say: Say = lambda what: None,
+) -> None:
+    """Fill in the outcomes: one pass to warm up, then `pairs` interleaved ones.
+
+    Within a pair every recording is decoded by all contenders in a row, so that what disturbs
+    the machine disturbs them alike; who comes first rotates.
+    """
+    for member in contenders:
+        member.why_not = member.contender.why_not
+    for pair in range(-1, pairs):  # -1 warms up
+        running = [member for member in contenders if member.why_not is None]
+        if pair >= 0:
+            for member in running:
+                member.outcomes.append([])
+        for number, case in enumerate(cases):
+            first = (pair + number) % len(running) if running else 0
+            for member in [*running[first:], *running[:first]]:
+                label = "warm-up" if pair < 0 else f"pair {pair + 1} of {pairs}"
+                say(f"{label}: {case.path.name}, {member.name}")
+                outcome = member.run(case, request) if member.why_not is None else None
+                if outcome is not None and pair >= 0:
+                    member.outcomes[pair].append(outcome)
+    for member in contenders:
+        if member.why_not is not None:
+            member.outcomes = []

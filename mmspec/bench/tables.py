@@ -1,0 +1,136 @@
+"""A benchmark's result for people: rich tables, and Markdown for a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from mmspec.bench.asr import Result
+from mmspec.bench.spread import Spread
+from mmspec.bench.summary import Versus
+from mmspec.formats import one_line
+from mmspec.render import new_table, percent, plain_text
+
+
+def result_tables(result: Result) -> list[Table]:
+    """Speed against every peer, then what each drafter did."""
+    return [_versus_table(result), _ours_table(result)]
+
+
+def absent_peers(result: Result) -> list[Text]:
+    """Peers that couldn't run a case, a line each."""
+    return [
+        plain_text(f"{pair.peer} with {_drafter(pair.ours)}: {pair.why_not}", "dim")
+        for pair in result.versus
+        if pair.why_not is not None
+    ]
+
+
+def _versus_table(result: Result) -> Table:
+    pairs = result.settings["pairs"]
+    table = new_table(f"The peer's time over mmspec's: median of {pairs} pairs (range)")
+    for heading in ("drafter", "peer", "ids"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("decode", "decode, median file", "end to end"):
+        table.add_column(heading, justify="right")
+    before = None
+    for pair in result.versus:
+        if pair.why_not is not None:
+            continue
+        if before not in (None, pair.ours):
+            table.add_section()
+        before = pair.ours
+        table.add_row(plain_text(_drafter(pair.ours)), plain_text(pair.peer), *_versus_cells(pair))
+    return table
+
+
+def _versus_cells(pair: Versus) -> list[Text]:
+    if pair.why_not is not None:
+        return [plain_text("-", "dim"), plain_text(pair.why_not, "dim"), Text(""), Text("")]
+    ids = {True: Text("equal", "green"), False: Text("differ", "bold red"), None: Text("-", "dim")}
+    return [
+        ids[pair.ids_equal],
+        _coloured(pair.decode),
+        _coloured(pair.median_file),
+        _coloured(pair.end_to_end),
+    ]
+
+
+def _coloured(spread: Spread) -> Text:
+    if spread.median is None:
+        return Text("-", style="dim")
+    return Text(str(spread), style="green" if spread.median >= 1 else "red")
+
+
+def _ours_table(result: Result) -> Table:
+    table = new_table("What each drafter did")
+    table.add_column("", style="cyan", no_wrap=True)
+    columns = [_ours_cells(facts) for facts in result.ours]
+    for facts in result.ours:
+        table.add_column(plain_text(_drafter(facts["name"])), overflow="fold", justify="right")
+    for number, name in enumerate(_ROWS):
+        table.add_row(name, *(plain_text(cells[number]) for cells in columns))
+    return table
+
+
+_ROWS = (
+    "parity",
+    "tokens per round, bonus included",
+    "drafted units accepted",
+    "acceptance by offset, %",
+    "target forwards per token",
+    "drafter forwards per token",
+    "encoder runs, target + drafter",
+    "draft / verify / bookkeeping",
+    "achieved / bound",
+    "predicted speed-up",
+    "word error rate",
+)
+
+
+def _ours_cells(facts: dict[str, Any]) -> list[str]:
+    if not facts["available"]:
+        return [facts["why"], *[""] * (len(_ROWS) - 1)]
+    offsets = " ".join(f"{100 * share:.0f}" for share in facts["acceptance_by_offset"][:8])
+    parts = " / ".join(percent(share) for share in facts["shares"].values())
+    predicted, wer = facts["predicted_speedup"], facts["word_error_rate"]
+    return [
+        facts["parity"],
+        f"{facts['mean_acceptance_length']:.2f}",
+        percent(facts["draft_acceptance_rate"]),
+        offsets or "-",
+        f"{facts['target_forwards_per_token']:.2f}",
+        f"{facts['drafter_forwards_per_token']:.2f}",
+        f"{facts['encoder_runs']} + {facts['drafter_encoder_runs']}",
+        parts,
+        f"{facts['achieved_over_bound'] or 0:.2f}",
+        "-" if predicted is None else f"{predicted:.2f}×",
+        "-" if wer is None else f"{100 * wer:.1f} %",
+    ]
+
+
+def _drafter(name: str) -> str:
+    return name.removeprefix("mmspec ")
+
+
+def to_markdown(result: Result) -> str:
+    """The tables for a documentation page, losses and spreads included."""
+    head = ("drafter", "peer", "ids", "decode", "decode, median file", "end to end")
+    rows = [
+        (_drafter(pair.ours), pair.peer, *(str(cell) for cell in _versus_cells(pair)))
+        for pair in result.versus
+    ]
+    columns = [_ours_cells(facts) for facts in result.ours]
+    facts = [(name, *(cells[n] for cells in columns)) for n, name in enumerate(_ROWS)]
+    names = ["", *(_drafter(facts["name"]) for facts in result.ours)]
+    return "\n".join([*_markdown(head, rows), "", *_markdown(names, facts)]) + "\n"
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(one_line(cell).replace("|", "\\|") for cell in cells) + " |"
+
+    return [line(head), "|" + "---|" * len(head), *(line(row) for row in rows)]

@@ -1,0 +1,113 @@
+"""What a run was asked to do, checked as far as that goes without loading anything."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from mmspec.errors import OptionError
+
+TASKS = ("transcribe", "translate")
+
+PEERS = ("plain", "hf", "hf-assisted")
+"""What mmspec is compared with: itself without speculation, transformers, and its speculation."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """Which models, and where they run. `target` None is the default hub checkpoint."""
+
+    target: str | None
+    draft: str
+    gamma: str = "adaptive"
+    device: str | None = None
+    dtype: str | None = None
+    packed: bool = True
+    threads: int | None = None
+    trust_remote_code: bool = False
+
+    @property
+    def draft_kind(self) -> str:
+        """The draft as `mmspec.load` takes it: without the hypothesis file."""
+        return "hypothesis" if self.hypothesis_file is not None else self.draft
+
+    @property
+    def hypothesis_file(self) -> Path | None:
+        """The file of `hypothesis:FILE`, None for other drafts.
+
+        Raises:
+            OptionError: no file is named.
+        """
+        kind, _, file = self.draft.partition(":")
+        if kind != "hypothesis":
+            return None
+        if not file:
+            raise OptionError(f"--draft: found {self.draft!r}, expected hypothesis:FILE")
+        return Path(file)
+
+    def check(self) -> None:
+        """Raise where an option can't be meant.
+
+        Raises:
+            OptionError: names the option, what was found and what was expected.
+        """
+        adaptive = self.gamma == "adaptive"
+        if not adaptive and not self.gamma.lstrip("+").isdecimal():
+            raise OptionError(
+                f"--gamma: found {self.gamma!r}, expected adaptive or a number, 0 or more"
+            )
+        _ = self.hypothesis_file
+
+    def load(self) -> Any:
+        """The transcriber.
+
+        Raises:
+            MMSpecError: a model that can't be found or used.
+        """
+        import torch
+
+        from mmspec import api
+
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        target = self.target
+        if target is None:
+            target = api.DEFAULT_TARGET
+        try:
+            return api.load(
+                target,
+                self.draft_kind,
+                device=self.device,
+                dtype=self.dtype,
+                gamma=self.gamma if self.gamma == "adaptive" else int(self.gamma),
+                packed=self.packed,
+                trust_remote_code=self.trust_remote_code,
+            )
+        except Exception as error:
+            if self.target is None and isinstance(error, api.MMSpecError):
+                raise type(error)(f"no --target given, so its default was tried: {error}") from None
+            raise
+
+
+def describe_machine(transcriber: Any) -> dict[str, Any]:
+    """What a result depends on beside the options: device, threads, library versions."""
+    import torch
+
+    names = ("mmspec", "torch", "transformers", "numpy")
+    return {
+        "device": str(transcriber.model.device),
+        "dtype": str(transcriber.model.dtype).removeprefix("torch."),
+        "attention": transcriber.model.config._attn_implementation,
+        "threads": torch.get_num_threads(),
+        "machine": platform.machine(),
+        "versions": {"python": platform.python_version()}
+        | {name: metadata.version(name) for name in names},
+    }
+
+
+def as_json(settings: Any) -> dict[str, Any]:
+    """A settings value as plain data."""
+    return {name: str(v) if isinstance(v, Path) else v for name, v in asdict(settings).items()}
