@@ -69,7 +69,7 @@ def options(command: Any) -> set[str]:
     names = {"--help", "-h"}
     for parameter in command.params:
         if parameter.param_type_name == "argument":
-            names.add(parameter.metavar or parameter.name.upper())
+            names.add((parameter.metavar or parameter.name.upper()).strip("[]"))
         elif not parameter.hidden:
             names |= {*parameter.opts, *parameter.secondary_opts}
     return names
