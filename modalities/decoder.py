@@ -51,18 +51,22 @@ class DecoderTarget:
         """Append `ids`; float32 logits `[keep, V]` behind the last `keep` of them."""
         block = torch.tensor([list(ids)], dtype=torch.long, device=self.device)
         with self.state.block(len(ids)):
-            hidden = self._decoder(
-                input_ids=block,
-                encoder_hidden_states=self._encoder_states,
-                use_cache=True,
-                **cache_argument(type(self._decoder), self.state.cache),
-            ).last_hidden_state
+            hidden = self._hidden(block)
             if keep == 0:
                 logits = hidden.new_empty(0, self.vocab_size)
             else:
                 logits = self._head(hidden[0, -keep:])
         self.forwards += 1
         return logits.float()
+
+    def _hidden(self, block: Tensor) -> Tensor:
+        """The decoder's last hidden states `[1, n, D]` for a block of ids `[1, n]`."""
+        return self._decoder(
+            input_ids=block,
+            encoder_hidden_states=self._encoder_states,
+            use_cache=True,
+            **cache_argument(type(self._decoder), self.state.cache),
+        ).last_hidden_state
 
     def close(self) -> None:
         """Release the state and the packed layers."""

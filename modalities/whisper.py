@@ -19,6 +19,7 @@ from mmspec.factorizations import WhisperSteps
 from mmspec.kernels import PackedLinears
 from mmspec.modalities import whisper_rules as whisper_rules  # registers the rules' block form
 from mmspec.modalities.decoder import DecoderTarget, block_layers, check_inference_mode
+from mmspec.modalities.whisper_lean import LeanWhisperTarget, can_run_lean
 from mmspec.state import DecoderState
 
 SAMPLING_RATE = 16_000
@@ -104,9 +105,11 @@ class Whisper:
     def open(self, encoder_states: Tensor) -> DecoderTarget:
         """The decoder on one window, nothing read yet. Close it when done."""
         decoder, head = self.model.get_decoder(), self.model.get_output_embeddings()
-        layers = block_layers(decoder, head) if self.packed else []
         state = DecoderState(len(decoder.layers), self.steps.context, cross_attention=True)
-        return DecoderTarget(decoder, head, encoder_states, state, PackedLinears(layers).open())
+        if not self.packed:
+            return DecoderTarget(decoder, head, encoder_states, state)
+        packed = PackedLinears(block_layers(decoder, head)).open()
+        return target_class(decoder)(decoder, head, encoder_states, state, packed)
 
     def language_id(self, language: str) -> int:
         """The language token of a name ("english"), code ("en") or token ("<|en|>").
@@ -154,6 +157,11 @@ class Whisper:
             return tuple(self.processor.get_prompt_ids(text.strip()).tolist())
         except ValueError as error:
             raise OptionError(f"prompt: {error}") from None
+
+
+def target_class(decoder: Any) -> type[DecoderTarget]:
+    """The faster pass where it is known to be the same, else transformers' own."""
+    return LeanWhisperTarget if can_run_lean(decoder) else DecoderTarget
 
 
 def join_spaces(pieces: list[str], vocabulary: dict[str, int]) -> list[str]:

@@ -101,6 +101,16 @@ class DecoderState:
         self._check_open()
         return self._cache
 
+    def growing(self, layer: int) -> GrowingLayer:
+        """A layer's self-attention memory, for code that runs the layers itself."""
+        self._check_open()
+        return self._growing[layer]
+
+    def conditioning(self, layer: int) -> FrozenLayer:
+        """A layer's cross-attention memory."""
+        self._check_open()
+        return self._conditioning[layer]
+
     @property
     def length(self) -> int:
         """Positions that the state describes."""
