@@ -93,16 +93,16 @@ def _packable(layer: nn.Linear) -> bool:
 def _packed_forward(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
     weight = layer.weight.detach()
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS_HINT)
-    bias = None if layer.bias is None else layer.bias.detach()
     linear = torch.ops.mkldnn._linear_pointwise
-    packed_from = _fingerprint(layer.weight)
+    version = _fingerprint(layer.weight)[1]
 
     def forward(x: Tensor) -> Tensor:
         # Gradients, another dtype, or weights that have changed meanwhile: the layer's own way.
-        changed = _fingerprint(layer.weight) != packed_from
+        # `weight` is kept, so that no other weight can turn up at its address.
+        changed = _fingerprint(layer.weight) != (weight.data_ptr(), version)
         if changed or torch.is_grad_enabled() or x.dtype != torch.float32:
             return nn.functional.linear(x, layer.weight, layer.bias)
-        return linear(x, packed, bias, "none", [], "")
+        return linear(x, packed, layer.bias, "none", [], "")
 
     return forward
 
