@@ -96,7 +96,7 @@ Warpers = Callable[[], list[Any]]
 
 PLAIN: Warpers = lambda: []  # noqa: E731
 COLD: Warpers = lambda: [TemperatureLogitsWarper(0.4)]  # noqa: E731
-TOP: Warpers = lambda: [TemperatureLogitsWarper(1.3), TopKLogitsWarper(2)]  # noqa: E731
+TOP: Warpers = lambda: [TemperatureLogitsWarper(2.5), TopKLogitsWarper(2)]  # noqa: E731
 NUCLEUS: Warpers = lambda: [TopPLogitsWarper(0.7)]  # noqa: E731
 BOUND: Warpers = lambda: [RepetitionPenaltyLogitsProcessor(2.0)]  # noqa: E731
 WARPERS = {"plain": PLAIN, "cold": COLD, "top_k": TOP, "top_p": NUCLEUS, "penalty": BOUND}
