@@ -38,7 +38,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything works as with the hub's checkpoints, but for the files that are read in the end."""
+    """All works as with the hub's checkpoints, but for the files that are read in the end."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     for name in LOADERS:
         loader = getattr(transformers, name)

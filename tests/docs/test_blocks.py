@@ -105,7 +105,7 @@ def matches(expected: str, found: str) -> bool:
 
 
 def check_shape(documented: Any, found: Any, where: str) -> None:
-    """The same keys at every depth and values of the same kind; null and {} and [] stand for any."""
+    """The same keys at every depth, values of the same kind; null, {} and [] stand for any."""
     if documented is None or found is None:
         return
     if isinstance(documented, dict):

@@ -1,4 +1,4 @@
-"""The manual as a whole: it builds, its links lead somewhere, and it knows every option and field."""
+"""The manual as a whole: it builds, its links lead somewhere, it knows every option and field."""
 
 import re
 import subprocess
