@@ -13,11 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers.generation import GenerateEncoderDecoderOutput
+from transformers.generation import logits_process as hf
+from transformers.generation.stopping_criteria import (
+    EosTokenCriteria,
+    MaxLengthCriteria,
+    StopStringCriteria,
+)
 
 from mmspec.api import draft_for, policy_for
 from mmspec.compat import pop_cache
 from mmspec.engine import BlockCosts, Sampling
-from mmspec.engine.processing import BLOCK_FORMS, IGNORES_PREFIX
+from mmspec.engine.processing import BLOCK_FORMS, IGNORES_PREFIX, MEMORYLESS
 from mmspec.errors import OptionError
 from mmspec.modalities import adapter_for
 from mmspec.modalities.whisper import Whisper
@@ -31,6 +37,20 @@ from mmspec.modalities.whisper_generate import (
 )
 from mmspec.report import Report
 
+ROW_CRITERIA = frozenset({EosTokenCriteria, MaxLengthCriteria, StopStringCriteria})
+"""Criteria that judge every row of a batch by itself."""
+
+LOOK_AT_INPUTS = frozenset(
+    {hf.EncoderRepetitionPenaltyLogitsProcessor, hf.EncoderNoRepeatNGramLogitsProcessor}
+)
+"""Processors that hold something for every row of a batch."""
+
+
+def _row_by_row(kind: type) -> bool:
+    """Whether a processor treats every row of a batch by itself."""
+    known = kind in BLOCK_FORMS or kind in IGNORES_PREFIX or kind in MEMORYLESS
+    return known and kind not in LOOK_AT_INPUTS
+
 
 class CustomGenerate:
     """A decoding loop for `model.generate(..., custom_generate=...)`. Made by `custom_generate`.
@@ -39,6 +59,7 @@ class CustomGenerate:
         reports: one report per row of the last call. transformers calls a loop once per input, but
             for Whisper with timestamps: once per go at a window.
         history: one report per row of every call so far.
+        ordinary: why the last call was left to transformers' own loop; None where it wasn't.
     """
 
     def __init__(
@@ -61,6 +82,7 @@ class CustomGenerate:
         self._pair: tuple[Any, Whisper, Draft] | None = None
         self.reports: tuple[Report, ...] = ()
         self.history: list[Report] = []
+        self.ordinary: str | None = None
 
     @property
     def report(self) -> Report:
@@ -91,7 +113,11 @@ class CustomGenerate:
         if (generation_config.num_beams or 1) > 1:
             raise OptionError("beam search can't be decoded speculatively: set num_beams=1")
         rows = len(input_ids)
-        if self._needs_ordinary(rows, logits_processor, model_kwargs):
+        self.reports = ()
+        self.ordinary = self._ordinary_because(
+            rows, logits_processor, stopping_criteria, generation_config, model_kwargs
+        )
+        if self.ordinary is not None:
             pop_cache(model_kwargs)
             return type(model)._sample(
                 model,
@@ -124,14 +150,29 @@ class CustomGenerate:
         self.history += self.reports
         return self._output(job, decoded, model_kwargs["encoder_outputs"])
 
-    def _needs_ordinary(self, rows: int, processors: Any, model_kwargs: dict[str, Any]) -> bool:
-        """Whether a batch can't be taken apart: processors that look across rows, left padding."""
-        if rows == 1:
-            return False
+    def _ordinary_because(
+        self, rows: int, processors: Any, criteria: Any, config: Any, model_kwargs: dict[str, Any]
+    ) -> str | None:
+        """Why transformers' own loop has to decode this, None where it hasn't to.
+
+        Raises:
+            OptionError: it has to, but wouldn't know what to do with the seed.
+        """
         mask = model_kwargs.get("decoder_attention_mask")
+        unknown = [type(p).__name__ for p in processors or () if not _row_by_row(type(p))]
+        unknown += [type(c).__name__ for c in criteria or () if type(c) not in ROW_CRITERIA]
+        reason = None
         if mask is not None and not bool(mask.all()):
-            return True
-        return any(type(p) not in BLOCK_FORMS and type(p) not in IGNORES_PREFIX for p in processors)
+            reason = "a padded prompt"
+        elif config.return_dict_in_generate and (
+            config.output_attentions or config.output_hidden_states
+        ):
+            reason = "attentions or hidden states were asked for"
+        elif rows > 1 and unknown:
+            reason = f"{unknown[0]} may look across the rows of a batch"
+        if reason is not None and config.do_sample and self._seed is not None:
+            raise OptionError(f"seed can't be kept: transformers' own loop has to run ({reason})")
+        return reason
 
     def _models(self, model: Any) -> tuple[Whisper, Draft]:
         if self._pair is None or self._pair[0] is not model:
