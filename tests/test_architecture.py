@@ -174,11 +174,10 @@ def words(tree: ast.AST) -> Iterator[str]:
             yield node.attr
         elif isinstance(node, ast.arg):
             yield node.arg
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef) or isinstance(node, ast.alias):
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.alias):
             yield node.name
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if id(node) not in prose:
-                yield node.value
+        elif isinstance(node, ast.Constant) and id(node) not in prose:
+            yield str(node.value)
 
 
 @pytest.mark.parametrize("path", core_sources(), ids=lambda path: str(path.relative_to(ROOT)))

@@ -1,0 +1,522 @@
+"""The tests' own test: each classic fault, planted in production code, is caught by a named check.
+
+Every check passes on the real code and raises `Caught` on the mutant that it is named for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor
+from transformers.generation.logits_process import RepetitionPenaltyLogitsProcessor
+
+from mmspec.engine import Chooser, Processors, Sampling, Session, Stops
+from mmspec.errors import StateError
+from mmspec.proposals import ModelDrafter, SameVocabulary
+from mmspec.proposals import model as model_drafting
+from mmspec.state import DecoderState
+from mmspec.state.layers import FrozenLayer, GrowingLayer
+from tests.toys import (
+    PROMPT,
+    ToyTarget,
+    V,
+    decode,
+    drafter_for,
+    open_session,
+    ordinary,
+    perfect,
+    toy_law,
+)
+
+LONG = len(PROMPT) + 20
+KINDS = ("perfect", "noisy", "ngram", "hypothesis")
+
+Patch = pytest.MonkeyPatch
+Check = Callable[[], None]
+
+
+class Caught(Exception):
+    """A check has seen a fault (no AssertionError: it must be raised under `python -O` too)."""
+
+
+def expect(condition: bool, what: str) -> None:
+    if not condition:
+        raise Caught(what)
+
+
+# The checks.
+
+
+def greedy_ids_are_ordinary() -> None:
+    law = toy_law(0)
+    for kind, gamma in itertools.product(KINDS, (1, 4)):
+        run = decode(law, drafter_for(kind, law), gamma, max_length=LONG)
+        expect(run.ids == ordinary(law, max_length=LONG).ids, "ids differ from ordinary decoding")
+
+
+def forwards_are_rounds() -> None:
+    law = toy_law(0)
+    run = decode(law, perfect(law), 4, max_length=LONG)
+    expect(run.target.forwards == run.tally.rounds + 1, "more target forwards than rounds")
+
+
+def a_copy_is_accepted_and_fed_once() -> None:
+    law = toy_law(0)
+    drafter = perfect(law)
+    run = decode(law, drafter, 4, max_length=LONG)
+    model: Any = drafter.model
+    fed = [unit for block in model.blocks for unit in block]
+    expect(run.tally.accepted == run.tally.proposed > 0, "a copy of the target was rejected")
+    expect(fed == list(run.session.prefix.ids)[: len(fed)], "the drafter was fed other units")
+
+
+def a_drafter_follows_the_committed_prefix() -> None:
+    law = toy_law(0)
+    drafter = perfect(toy_law(991))
+    run = open_session(law, drafter, 4, max_length=LONG)
+    while run.session.finish_reason is None:
+        run.session.round()
+        model: Any = drafter.model
+        committed = tuple(run.session.prefix.ids)
+        expect(model.held == committed[: len(model.held)], "a drafter kept what was rejected")
+
+
+def penalties_act_at_every_drafted_prefix() -> None:
+    law = toy_law(0)
+    plain = ordinary(law, max_length=LONG, processors=[RepetitionPenaltyLogitsProcessor(1.8)])
+    for kind in KINDS:
+        run = decode(
+            law,
+            drafter_for(kind, law),
+            4,
+            max_length=LONG,
+            processors=[RepetitionPenaltyLogitsProcessor(1.8)],
+        )
+        expect(run.ids == plain.ids, "a penalty saw another prefix than ordinary decoding's")
+
+
+class Presence(LogitsProcessor):
+    """A presence penalty that counts what it was called with."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[int] = Counter()
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        self.counts[int(input_ids[0, -1])] += 1
+        scores = scores.clone()
+        for unit, count in self.counts.items():
+            scores[0, unit] -= 2.0 * count
+        return scores
+
+
+def memories_hold_what_was_committed() -> None:
+    law = toy_law(0)
+    plain = Presence()
+    expected = ordinary(law, max_length=LONG, processors=[plain]).ids
+    for kind in KINDS:
+        ours = Presence()
+        run = decode(law, drafter_for(kind, law), 4, max_length=LONG, processors=[ours])
+        expect(run.ids == expected, "a processor's memory changed the output")
+        expect(ours.counts == plain.counts, "a processor remembers what wasn't committed")
+
+
+def rollback_is_strict() -> None:
+    target = ToyTarget(toy_law(0))
+    target.score(PROMPT, keep=1)
+    target.state.freeze()
+    for to in (len(PROMPT) + 1, len(PROMPT) - 1):
+        try:
+            target.state.rollback(to)
+        except StateError:
+            continue
+        raise Caught("a rollback out of bounds went through")
+
+
+def stops_are_where_ordinary_decoding_stops() -> None:
+    law = toy_law(0)
+    for offset in range(8):
+        stop = ordinary(law, max_length=LONG).ids[offset]
+        plain = ordinary(law, max_length=LONG, stop_units=[stop])
+        run = decode(law, perfect(law), 4, max_length=LONG, stop_units=[stop])
+        expect(run.ids == plain.ids, "the output goes on behind a stop unit")
+
+
+def the_limit_holds() -> None:
+    law = toy_law(0)
+    for room, gamma in itertools.product(range(1, 7), (1, 3, 9)):
+        limit = len(PROMPT) + room
+        run = open_session(law, perfect(law), gamma, max_length=limit)
+
+        def within(ids: Sequence[int], target: ToyTarget = run.target, limit: int = limit) -> None:
+            # The last unit of an output is never fed.
+            expect(target.state.length + len(ids) < limit, "a block reaches past the limit")
+
+        run.target.fault = within
+        expect(len(run.session.run()) == room, "more units than the limit")
+
+
+def seeded_ids_are_the_same_for_every_drafter() -> None:
+    law = toy_law(0)
+    plain = ordinary(law, max_length=LONG, seed=9)
+    for kind, gamma in itertools.product(KINDS, (1, 4)):
+        sampling = Sampling(sample=True, seed=9)
+        run = decode(law, drafter_for(kind, law), gamma, max_length=LONG, sampling=sampling)
+        expect(run.ids == plain.ids, "seeded ids depend on the drafter")
+
+
+def a_failed_round_changes_nothing() -> None:
+    law = toy_law(0)
+    for kind in KINDS:
+        run = open_session(law, drafter_for(kind, law), 4, max_length=LONG)
+        run.session.round()
+        held, once = run.target.held, iter([True])
+
+        def verdict(*args: Any, once: Iterator[bool] = once) -> bool:
+            if next(once, False):
+                raise InterruptedError
+            return False
+
+        run.session._stops._criteria.append(verdict)
+        try:
+            run.session.round()
+        except InterruptedError:
+            expect(run.target.held == held, "a failed round has moved the state")
+        run.session.run()
+        expected = ordinary(law, max_length=LONG).ids
+        expect(run.session.prefix.emitted == expected, "a failed round has changed the output")
+
+
+def a_failed_round_moves_no_drafter() -> None:
+    law = toy_law(0)
+    run = open_session(law, perfect(law), 4, max_length=LONG)
+    run.session.round()
+    once = iter([True])
+
+    def fault(ids: Sequence[int]) -> None:
+        if next(once, False):
+            raise InterruptedError
+
+    run.target.fault = fault
+    try:
+        run.session.round()
+    except InterruptedError:
+        run.session.run()
+    expect(run.tally.accepted == run.tally.proposed, "a copy was rejected after a failed round")
+
+
+def attention_reads_no_slot_past_the_length() -> None:
+    state = DecoderState(1, 8, cross_attention=False)
+    block = torch.ones(1, 1, 2, 3)
+    for _ in range(2):
+        with state.block(2):
+            keys, values = state.cache.update(block, block, 0)
+        expect(not bool((keys + values).isnan().any()), "poison was read")
+        state.poison_unused()
+
+
+def conditioning_is_written_once() -> None:
+    layer, block = FrozenLayer(), torch.ones(1, 1, 2, 3)
+    layer.update(block, block)
+    try:
+        layer.update(block * 2, block * 2)
+    except StateError:
+        return
+    raise Caught("conditioning was written a second time")
+
+
+def padding_is_never_drawn() -> None:
+    law = toy_law(0)
+    narrow = ToyTarget(lambda prefix: toy_law(0)(prefix)[: V - 3] - 40.0, vocab_size=V - 3)
+    asked: list[int] = []
+    drafter = ModelDrafter(narrow, PROMPT, SameVocabulary(V))
+    propose = drafter.propose
+
+    def noting(*args: Any) -> Any:
+        proposal = propose(*args)
+        asked.extend(proposal.ids)
+        return proposal
+
+    drafter.propose = noting  # type: ignore[method-assign]
+    decode(law, drafter, 3, max_length=LONG)
+    expect(bool(asked) and max(asked) < V - 3, "a drafter drew a unit that it doesn't have")
+
+
+CHECKS: list[Check] = [
+    greedy_ids_are_ordinary,
+    forwards_are_rounds,
+    a_copy_is_accepted_and_fed_once,
+    a_drafter_follows_the_committed_prefix,
+    penalties_act_at_every_drafted_prefix,
+    memories_hold_what_was_committed,
+    rollback_is_strict,
+    stops_are_where_ordinary_decoding_stops,
+    the_limit_holds,
+    seeded_ids_are_the_same_for_every_drafter,
+    a_failed_round_changes_nothing,
+    a_failed_round_moves_no_drafter,
+    attention_reads_no_slot_past_the_length,
+    conditioning_is_written_once,
+    padding_is_never_drawn,
+]
+
+
+# The mutants: each wraps or replaces one named piece of production code.
+
+
+def row_shift_by_one(patch: Patch) -> None:
+    real = Session._verify
+
+    def mutant(self: Session, proposal: Any) -> Any:
+        size, raw, rows = real(self, proposal)
+        return size, raw, torch.roll(rows, -1, 0)
+
+    patch.setattr(Session, "_verify", mutant)
+
+
+def prompts_last_token_fed_twice(patch: Patch) -> None:
+    def mutant(self: Session, proposal: Any) -> Any:
+        block = [self.prefix.ids[-1], *proposal.ids]
+        raw = self._target.score(block, keep=len(proposal) + 1)
+        self.prefix.show_draft(proposal.ids)
+        return len(block), raw, self._processors(raw.clone(), self.prefix, proposal.ids)
+
+    patch.setattr(Session, "_verify", mutant)
+
+
+def verification_without_the_prefix_state(patch: Patch) -> None:
+    real = Session._verify
+
+    def mutant(self: Session, proposal: Any) -> Any:
+        block = [*self.prefix.ids[self._target.state.length :], *proposal.ids]
+        if not block:
+            return real(self, proposal)
+        length = self._target.state.length
+        with rolled_back(self._target.state, 0):
+            raw = self._target.score(block, keep=min(len(block), len(proposal) + 1))
+        self._target.state._length = length + len(block)
+        if len(raw) == len(proposal):
+            raw = torch.cat([self._first_row, raw])
+        self.prefix.show_draft(proposal.ids)
+        return len(block), raw, self._processors(raw.clone(), self.prefix, proposal.ids)
+
+    patch.setattr(Session, "_verify", mutant)
+
+
+@contextmanager
+def rolled_back(state: DecoderState, to: int) -> Iterator[None]:
+    state.rollback(to)
+    yield
+
+
+def accepted_units_replayed_one_by_one(patch: Patch) -> None:
+    real = Session._commit
+
+    def mutant(self: Session, proposal: Any, accepted: int, emitted: Sequence[int]) -> None:
+        start = len(self.prefix) - 1
+        real(self, proposal, accepted, emitted)
+        self._target.state.rollback(start)
+        for unit in self.prefix.ids[start:-1]:
+            self._target.score([unit], keep=1)
+
+    patch.setattr(Session, "_commit", mutant)
+
+
+def draft_state_advanced_twice(patch: Patch) -> None:
+    real = ModelDrafter._score
+
+    def mutant(self: ModelDrafter, ids: Sequence[int]) -> Tensor:
+        real(self, ids)
+        return real(self, ids)
+
+    patch.setattr(ModelDrafter, "_score", mutant)
+
+
+def draft_state_not_rolled_back(patch: Patch) -> None:
+    patch.setattr(ModelDrafter, "commit", lambda self, prefix, agreed: None)
+
+
+def processors_at_the_committed_prefix_only(patch: Patch) -> None:
+    def mutant(self: Processors, processor: Any, rows: Tensor, prefix: Any, start: int) -> Tensor:
+        return torch.cat([processor(prefix.tensor(start), row[None]) for row in rows])
+
+    patch.setattr(Processors, "_row_by_row", mutant)
+
+
+def processors_one_unit_late(patch: Patch) -> None:
+    real = Processors._row_by_row
+
+    def mutant(self: Processors, processor: Any, rows: Tensor, prefix: Any, start: int) -> Tensor:
+        return real(self, processor, rows, prefix, start - 1)
+
+    patch.setattr(Processors, "_row_by_row", mutant)
+
+
+def rollback_clamped(patch: Patch) -> None:
+    def mutant(self: DecoderState, to: int) -> None:
+        self._length = max(self.frozen, min(to, self._length))
+
+    patch.setattr(DecoderState, "rollback", mutant)
+
+
+def rollback_one_short(patch: Patch) -> None:
+    real = DecoderState.commit
+
+    def mutant(self: DecoderState, to: int) -> None:
+        real(self, to)
+        self._length = min(self._length + 1, self.capacity)
+
+    patch.setattr(DecoderState, "commit", mutant)
+
+
+def stop_check_on_the_last_unit_only(patch: Patch) -> None:
+    real = Stops.cut
+
+    def mutant(self: Stops, prefix: Any, units: Sequence[int], scores: Any = None) -> Any:
+        kept, reason = real(self, prefix, units, scores)
+        return (kept, reason) if kept == len(units) else (len(units), None)
+
+    patch.setattr(Stops, "cut", mutant)
+    patch.setattr(Session, "_until_stop", lambda self, proposal: proposal)
+
+
+def bonus_not_counted_in_the_limit(patch: Patch) -> None:
+    real = Stops._reason
+
+    def mutant(self: Stops, prefix: Any, length: int, unit: int, scores: Any) -> Any:
+        return real(self, prefix, length - 1, unit, scores)
+
+    patch.setattr(Stops, "_reason", mutant)
+
+
+def draft_as_long_as_the_room(patch: Patch) -> None:
+    real = Stops.room
+    patch.setattr(Stops, "room", lambda self, prefix: real(self, prefix) + 1)
+
+
+def processors_shared_with_the_drafter(patch: Patch) -> None:
+    patch.setattr(Processors, "fork", lambda self: self)
+
+
+def memory_not_restored(patch: Patch) -> None:
+    def mutant(self: Processors, rows_kept: int) -> None:
+        for memory in self._with_memory:
+            memory.before = []
+
+    patch.setattr(Processors, "commit", mutant)
+
+
+def memory_copied_by_reference(patch: Patch) -> None:
+    from mmspec.engine import processing
+
+    patch.setattr(processing, "_copy_of", dict)
+
+
+def noise_by_draft_offset(patch: Patch) -> None:
+    real = Chooser._noise
+
+    def mutant(self: Chooser, rows: Tensor, start: int) -> Tensor:
+        return real(self, rows, 0)
+
+    patch.setattr(Chooser, "_noise", mutant)
+
+
+def failed_round_not_undone(patch: Patch) -> None:
+    patch.setattr(DecoderState, "restore", lambda self, mark: None)
+
+
+def drafter_not_told_of_a_failed_round(patch: Patch) -> None:
+    real = Session._tell_drafter
+
+    def mutant(self: Session, agreed: int) -> None:
+        if agreed != len(self.prefix):
+            real(self, agreed)
+
+    patch.setattr(Session, "_tell_drafter", mutant)
+
+
+def view_one_slot_too_long(patch: Patch) -> None:
+    real = GrowingLayer.update
+
+    def mutant(self: GrowingLayer, keys: Tensor, values: Tensor, *args: Any) -> Any:
+        end = real(self, keys, values)[0].shape[2] + 1
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    patch.setattr(GrowingLayer, "update", mutant)
+
+
+def conditioning_writable(patch: Patch) -> None:
+    def mutant(self: FrozenLayer, keys: Tensor, values: Tensor, *args: Any) -> Any:
+        self.lazy_initialization(keys, values)
+        return keys, values
+
+    patch.setattr(FrozenLayer, "update", mutant)
+
+
+def padding_scored_zero(patch: Patch) -> None:
+    def mutant(row: Tensor, vocab_size: int) -> Tensor:
+        return torch.nn.functional.pad(row, (0, vocab_size - row.shape[-1]))
+
+    patch.setattr(model_drafting, "fit_vocabulary", mutant)
+
+
+MUTANTS: list[tuple[Callable[[Patch], None], Check, str]] = [
+    (row_shift_by_one, greedy_ids_are_ordinary, "ids differ"),
+    (prompts_last_token_fed_twice, greedy_ids_are_ordinary, "ids differ"),
+    (verification_without_the_prefix_state, greedy_ids_are_ordinary, "ids differ"),
+    (accepted_units_replayed_one_by_one, forwards_are_rounds, "more target forwards"),
+    (draft_state_advanced_twice, a_copy_is_accepted_and_fed_once, "rejected|fed other units"),
+    (draft_state_not_rolled_back, a_drafter_follows_the_committed_prefix, "kept what was"),
+    (
+        processors_at_the_committed_prefix_only,
+        penalties_act_at_every_drafted_prefix,
+        "another prefix",
+    ),
+    (processors_one_unit_late, penalties_act_at_every_drafted_prefix, "another prefix"),
+    (rollback_clamped, rollback_is_strict, "out of bounds"),
+    (rollback_one_short, greedy_ids_are_ordinary, "ids differ"),
+    (stop_check_on_the_last_unit_only, stops_are_where_ordinary_decoding_stops, "behind a stop"),
+    (bonus_not_counted_in_the_limit, the_limit_holds, "more units than the limit"),
+    (draft_as_long_as_the_room, the_limit_holds, "past the limit|more units"),
+    (processors_shared_with_the_drafter, memories_hold_what_was_committed, "memory|remembers"),
+    (memory_not_restored, memories_hold_what_was_committed, "memory|remembers"),
+    (memory_copied_by_reference, memories_hold_what_was_committed, "memory|remembers"),
+    (noise_by_draft_offset, seeded_ids_are_the_same_for_every_drafter, "depend on the drafter"),
+    (failed_round_not_undone, a_failed_round_changes_nothing, "moved the state"),
+    (drafter_not_told_of_a_failed_round, a_failed_round_moves_no_drafter, "copy was rejected"),
+    (view_one_slot_too_long, attention_reads_no_slot_past_the_length, "poison was read"),
+    (conditioning_writable, conditioning_is_written_once, "a second time"),
+    (padding_scored_zero, padding_is_never_drawn, "doesn't have"),
+]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_real_code_passes(check: Check) -> None:
+    check()
+
+
+@pytest.mark.parametrize(
+    ("mutate", "check", "seen"), MUTANTS, ids=[mutate.__name__ for mutate, _, _ in MUTANTS]
+)
+def test_the_mutant_is_caught(
+    mutate: Callable[[Patch], None], check: Check, seen: str, monkeypatch: Patch
+) -> None:
+    mutate(monkeypatch)
+    with pytest.raises(Caught, match=seen):
+        check()
+
+
+def test_replaying_units_is_seen_by_counting_only(monkeypatch: Patch) -> None:
+    """Its output is right: that is why forwards have to be counted."""
+    accepted_units_replayed_one_by_one(monkeypatch)
+    greedy_ids_are_ordinary()
+
+
+def test_every_check_catches_something() -> None:
+    assert {check for _, check, _ in MUTANTS} == set(CHECKS)
