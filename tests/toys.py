@@ -55,7 +55,7 @@ Law = Callable[[Sequence[int]], Tensor]
 def _row(seed: int, prefix: tuple[int, ...], vocab_size: int, copying: float) -> Tensor:
     generator = torch.Generator().manual_seed(hash((seed, *prefix)) & ((1 << 63) - 1))
     row = torch.randn(vocab_size, generator=generator, dtype=torch.float64) * 2
-    if copying and len(prefix) >= 6 and prefix[-6] < vocab_size:
+    if copying and len(prefix) >= 6 and 0 <= prefix[-6] < vocab_size:
         row[prefix[-6]] += copying
     return row.float()
 

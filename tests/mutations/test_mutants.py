@@ -482,7 +482,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], Check, str]] = [
     (rollback_clamped, rollback_is_strict, "out of bounds"),
     (rollback_one_short, greedy_ids_are_ordinary, "ids differ"),
     (stop_check_on_the_last_unit_only, stops_are_where_ordinary_decoding_stops, "behind a stop"),
-    (bonus_not_counted_in_the_limit, the_limit_holds, "more units than the limit"),
+    (bonus_not_counted_in_the_limit, the_limit_holds, "past the limit|more units"),
     (draft_as_long_as_the_room, the_limit_holds, "past the limit|more units"),
     (processors_shared_with_the_drafter, memories_hold_what_was_committed, "memory|remembers"),
     (memory_not_restored, memories_hold_what_was_committed, "memory|remembers"),
