@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from mmspec.cli.bench import bench_app
-from mmspec.cli.console import complain
+from mmspec.cli.console import ReaderGoneError, complain, until_reader_leaves
 from mmspec.cli.demo import demo
 from mmspec.cli.info import info
 from mmspec.cli.transcribe import transcribe
@@ -39,9 +39,9 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(transcribe)
-app.command()(demo)
-app.command()(info)
+app.command()(until_reader_leaves(transcribe))
+app.command()(until_reader_leaves(demo))
+app.command()(until_reader_leaves(info))
 app.add_typer(bench_app)
 
 _USAGE_ERROR: type[BaseException] = next(
@@ -49,15 +49,24 @@ _USAGE_ERROR: type[BaseException] = next(
 )
 
 
-@app.callback()
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Say the version and stop.")] = False,
-) -> None:
-    if version:
+def _say_version(wanted: bool) -> None:
+    if wanted:
         from mmspec import __version__
 
         typer.echo(f"mmspec {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Say the version and stop.", callback=_say_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """The root command only says its version; everything else is a command of its own."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -72,14 +81,13 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         given = None if arguments is None else list(arguments)
         code = app(given, prog_name="mmspec", standalone_mode=False)
-        sys.stdout.flush()
     except _USAGE_ERROR as error:
         return _usage(error)
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except MMSpecError as error:
         return _fail(str(error), 2)
-    except BrokenPipeError:  # the reader has seen enough
+    except ReaderGoneError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:

@@ -8,7 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from mmspec.cli import options as o
-from mmspec.cli.console import Steps, offline_if_unreachable, quiet_libraries, stderr
+from mmspec.cli.console import (
+    Steps,
+    offline_if_unreachable,
+    quiet_libraries,
+    stderr,
+    until_reader_leaves,
+)
 
 bench_app = typer.Typer(
     name="bench", help="Measure, by the benchmark contract.", no_args_is_help=True
@@ -21,6 +27,7 @@ def _bench() -> None:
 
 
 @bench_app.command("asr")
+@until_reader_leaves
 def asr(
     files: Annotated[
         list[Path] | None,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from logging import CRITICAL
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,25 @@ from mmspec.formats import one_line
 
 LONGEST = 600
 """Characters of a complaint: a message from deep inside may carry a whole log."""
+
+
+class ReaderGoneError(Exception):
+    """Whoever read standard output has gone away: nothing more to say, and no fault."""
+
+
+def until_reader_leaves(command: Callable[..., int]) -> Callable[..., int]:
+    """A command that ends quietly with its reader (`mmspec ... | head`)."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, **options: Any) -> int:
+        try:
+            code = command(*arguments, **options)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise ReaderGoneError from None
+        return code
+
+    return run
 
 
 def stderr() -> Console:

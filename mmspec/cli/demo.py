@@ -86,51 +86,50 @@ def _decode(transcriber: Any, clips: list[tuple[Any, str]], steps: Steps) -> lis
 
 def _show(models: ModelSettings, shown: list[Shown]) -> None:
     from rich.console import Console
+
+    from mmspec.render import plain_text, report_table
+    from mmspec.totals import total
+
+    console = Console(highlight=False)
+    console.print(plain_text(f"Heard by {models.target}, drafted by {models.draft}:", "bold"))
+    for clip in shown:
+        console.print(plain_text(f"{clip.name}", "cyan"), plain_text(clip.ours.text))
+    console.print(_table(shown))
+    whole = total([clip.ours.report for clip in shown])
+    console.print(report_table(whole, "Speculative decoding, all clips"))
+    console.print(plain_text("Next: mmspec transcribe FILE -t DIR_OR_HUB_ID -d ngram --compare hf"))
+
+
+def _table(shown: list[Shown]) -> Any:
     from rich.text import Text
 
     from mmspec.render import new_table, plain_text, times
 
-    console = Console(highlight=False)
-    title = f"target {models.target}, drafter {models.draft}: plain and speculative decoding"
-    table = new_table(title, show_footer=len(shown) > 1)
+    table = new_table("Plain and speculative decoding", show_footer=True)
     equal = sum(clip.plain.ids == clip.ours.ids for clip in shown)
     tokens, rounds = (sum(getattr(clip.ours.report, n) for clip in shown) for n in _COUNTS)
     speed = _speed([(clip.plain.decode_s, clip.ours.decode_s) for clip in shown])
-    table.add_column("clip", no_wrap=True)
-    table.add_column("heard", footer="all", overflow="fold")
-    table.add_column("ids", footer=f"{equal}/{len(shown)} equal", no_wrap=True)
-    table.add_column("tokens", footer=str(tokens), justify="right")
+    table.add_column("clip", footer="all", no_wrap=True)
+    table.add_column("ids", footer=f"{equal} of {len(shown)} equal", no_wrap=True)
+    for heading, footer in (("tokens", str(tokens)), ("forwards", str(rounds))):
+        table.add_column(heading, footer=footer, justify="right")
     table.add_column("per forward", footer=f"{tokens / max(1, rounds):.2f}", justify="right")
-    table.add_column("decode", footer=times(speed), justify="right", no_wrap=True)
+    table.add_column("decode speed", footer=times(speed), justify="right")
     for clip in shown:
         report = clip.ours.report
         same = clip.plain.ids == clip.ours.ids
         table.add_row(
             plain_text(clip.name),
-            plain_text(clip.ours.text),
             Text("equal", style="green") if same else Text("DIFFER", style="bold red"),
             str(report.tokens),
+            str(report.rounds),
             f"{report.mean_acceptance_length:.2f}",
             times(_speed([(clip.plain.decode_s, clip.ours.decode_s)])),
         )
-    console.print(table)
-    _show_totals(console, shown)
+    return table
 
 
 _COUNTS = ("tokens", "rounds")
-
-
-def _show_totals(console: Any, shown: list[Shown]) -> None:
-    """One report over all clips, as a table, and what to do next."""
-    from mmspec.render import plain_text, report_table
-    from mmspec.totals import total
-
-    console.print(
-        report_table(total([clip.ours.report for clip in shown]), "speculative, all clips")
-    )
-    console.print(
-        plain_text("Next: mmspec transcribe FILE --target DIR_OR_HUB_ID --draft ngram --compare hf")
-    )
 
 
 def _speed(pairs: list[tuple[float, float]]) -> float | None:

@@ -150,7 +150,7 @@ def _show(model: str, facts: Facts) -> None:
     from mmspec.render import new_table, plain_text
 
     table = new_table(model, show_header=False, pad_edge=False)
-    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(style="cyan", overflow="fold", max_width=30)
     table.add_column(overflow="fold")
     for name, value in facts:
         style = "yellow" if value.startswith("no:") else ""
