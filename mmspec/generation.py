@@ -83,6 +83,9 @@ class CustomGenerate:
         self.reports: tuple[Report, ...] = ()
         self.history: list[Report] = []
         self.ordinary: str | None = None
+        # `generate` makes a loop for one input and counts the goes at it. A loop of the caller's
+        # own can't tell a further go from another input, and must repeat itself for the latter.
+        self._go, self._counts_goes = 0, False
 
     @property
     def report(self) -> Report:
@@ -142,12 +145,14 @@ class CustomGenerate:
             stopping_criteria,
             generation_config,
             Sampling(bool(generation_config.do_sample), self._seed, self._rule),
+            self._go,
             self._hypothesis,
             streamer if streamer is not None else self._streamer,
         )
         decoded = [decode_row(job, row) for row in range(rows)]
         self.reports = tuple(row.report for row in decoded)
         self.history += self.reports
+        self._go += self._counts_goes
         return self._output(job, decoded, model_kwargs["encoder_outputs"])
 
     def _ordinary_because(
@@ -291,6 +296,7 @@ def generate(
         processor=processor,
         streamer=streamer,
     )
+    loop._counts_goes = True
     given = dict(inputs) if hasattr(inputs, "keys") else {"inputs": inputs}
     if "input_features" in given:
         given["inputs"] = given.pop("input_features")

@@ -219,7 +219,7 @@ class Recognition:
             first_row,
             drafter=drafter,
             policy=self.policy,
-            chooser=Chooser(self._sampling, target.device),
+            chooser=Chooser(self._sampling.of_part(0, self._counts["encoder"] - 1), target.device),
             processors=Processors(processors),
             stops=stops,
             clock=self.clock,

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
-from mmspec.acceptance import derive_seed
 from mmspec.clock import Clock
 from mmspec.engine import Chooser, Policy, Processors, Sampling, Scores, Session, Stops
 from mmspec.engine.costs import BlockCosts
@@ -41,6 +40,7 @@ class Prepared:
         criteria: prepared criteria.
         config: prepared generation config.
         sampling: how units are drawn.
+        go: how often these rows were decoded before: a later go draws other noise.
         hypothesis: expected units, for a hypothesis drafter.
         streamer: gets committed ids (one row only).
     """
@@ -56,6 +56,7 @@ class Prepared:
     criteria: StoppingCriteriaList
     config: Any
     sampling: Sampling
+    go: int = 0
     hypothesis: Sequence[int] | None = None
     streamer: Any = None
 
@@ -99,7 +100,7 @@ def decode_row(job: Prepared, row: int) -> Row:
             first_row,
             drafter=drafter,
             policy=job.policy,
-            chooser=Chooser(_of_row(job.sampling, row), target.device),
+            chooser=Chooser(job.sampling.of_part(row, job.go), target.device),
             processors=Processors(job.processors),
             stops=Stops.from_transformers(job.criteria, (), limit),
             clock=clock,
@@ -114,13 +115,6 @@ def decode_row(job: Prepared, row: int) -> Row:
             drafter.close()
         target.close()
     return Row(ids, scores, report)
-
-
-def _of_row(sampling: Sampling, row: int) -> Sampling:
-    """Rows with the same prompt must not share their noise; the first row's is the seed's own."""
-    if sampling.seed is None or row == 0:
-        return sampling
-    return replace(sampling, seed=derive_seed(sampling.seed, row))
 
 
 def _features_of(job: Prepared, row: int) -> Any:

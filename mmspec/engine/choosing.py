@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -37,6 +37,15 @@ class Sampling:
             raise OptionError(f"rule {self.rule!r} doesn't go with sampling {self.sample}")
         if self.rule == "keyed" and self.seed is None:
             raise OptionError("rule 'keyed' needs a seed")
+
+    def of_part(self, row: int, go: int = 0) -> Sampling:
+        """The same for one row of a batch, in one go at it: equal positions get other noise.
+
+        The first row in the first go keeps the seed itself.
+        """
+        if self.seed is None or row == go == 0:
+            return self
+        return replace(self, seed=acceptance.derive_seed(self.seed, row + (go << 32)))
 
 
 class Chooser:
