@@ -33,7 +33,7 @@ _WARMUP_STEPS = 200
 _SAVE_EVERY = 200
 _LOG_EVERY = 50
 _PEAK_RATE = {"target": 1.0e-3, "drafter": 2e-3}
-_STEPS = {"target": 5500, "drafter": 2500}
+_STEPS = {"target": 3800, "drafter": 2000}
 # With next-token loss alone the cross-attention never learns where to look; a CTC loss makes the
 # encoder write the letters into its states first.
 _CTC_ONLY_STEPS = 700
@@ -204,8 +204,8 @@ def train(role: str, work: Path, steps: int) -> Run:
         rate = _rate(run.step, steps, _PEAK_RATE[role])
         for group in run.optimizer.param_groups:
             group["lr"] = rate
-        # The last quarter sees only the full window, the one `generate` uses.
-        share = 0.15 if run.step < 0.75 * steps else 1.0
+        # The last part sees only the full window, the one `generate` uses.
+        share = 0.15 if run.step < 0.85 * steps else 1.0
         batch = batches.training(run.step, _BATCH, share)
         with torch.autocast("cpu", torch.bfloat16):
             loss = _drafter_loss(run, batch, target) if target else _target_loss(run, batch)
