@@ -37,7 +37,8 @@ class Scripted:
     """A contender that takes as long as it is told, and writes down when it was called."""
 
     def __init__(self, name: str, seconds: float, log: list[str], ids: Any = (1, 2)) -> None:
-        self.name, self.why_not = name, None
+        self.name = name
+        self.why_not: str | None = None
         self._seconds, self._log, self._ids = seconds, log, ids
         self.fail_at: int | None = None
 
