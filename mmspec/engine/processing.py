@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedTokenizerBase
 from transformers.generation import logits_process as hf
 
 from mmspec.prefix import Prefix
@@ -151,6 +151,7 @@ class Processors:
                 self._steps.append((processor, None))
                 if kind not in MEMORYLESS and kind not in OBSERVERS:
                     self._add_memory(processor)
+        self._find_shared_memory()
 
     def _add_memory(self, processor: LogitsProcessor) -> None:
         try:
@@ -165,6 +166,21 @@ class Processors:
     def _refuse_blocks(self, processor: LogitsProcessor, error: Exception) -> None:
         name = type(processor).__name__
         self.refuses_blocks = f"the memory of {name} can't be copied ({type(error).__name__})"
+
+    def _find_shared_memory(self) -> None:
+        """Memories are kept one by one, so one that two processors share would come apart."""
+        owners: dict[int, Any] = {}
+        memos = []  # they hold what they name, so that no id stands for two objects
+        for processor in [memory.processor for memory in self._with_memory]:
+            memo = _by_reference(vars(processor))
+            referred = set(memo)
+            copy.deepcopy(vars(processor), memo)
+            memos.append(memo)
+            for copied in memo.keys() - referred - {id(memo)}:
+                other = owners.setdefault(copied, processor)
+                if other is not processor:
+                    names = f"{type(other).__name__} and {type(processor).__name__}"
+                    self.refuses_blocks = f"{names} share a memory"
 
     def __call__(self, rows: Tensor, prefix: Prefix, drafted: Sequence[int]) -> Tensor:
         """Process `rows` `[n, V]`: row i is the law behind the prefix and `drafted[:i]`.
@@ -229,9 +245,13 @@ class Processors:
 
 
 def _copy_of(memory: dict[str, Any]) -> dict[str, Any]:
-    """A deep copy, but for models: what a processor remembers of one is a reference to it."""
-    models = {id(value): value for value in memory.values() if isinstance(value, nn.Module)}
-    return copy.deepcopy(memory, models)
+    """A deep copy, but for models and tokenizers: of those a processor remembers a reference."""
+    return copy.deepcopy(memory, _by_reference(memory))
+
+
+def _by_reference(memory: dict[str, Any]) -> dict[int, Any]:
+    kinds = (nn.Module, PreTrainedTokenizerBase)
+    return {id(value): value for value in memory.values() if isinstance(value, kinds)}
 
 
 def _processor_copy(processor: Any) -> Any:
