@@ -260,6 +260,69 @@ def test_C2_a_memory_that_cant_be_copied_refuses_blocks_and_says_so(
         assert run.tally.accepted == 0
 
 
+class Shared:
+    """A memory outside of the processors that use it."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+
+class Counts(LogitsProcessor):
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        self.shared.calls += 1
+        return scores
+
+
+class ReadsCount(LogitsProcessor):
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        return scores.index_fill(1, torch.tensor([self.shared.calls % V]), -torch.inf)
+
+
+@pytest.mark.parametrize("kind", DRAFTERS)
+def test_C2_a_memory_that_two_processors_share_refuses_blocks_and_says_so(kind: str) -> None:
+    law, ours, plain = toy_law(0), Shared(), Shared()
+    run = decode(
+        law,
+        drafter_for(kind, law),
+        4,
+        max_length=LONG,
+        processors=[Counts(ours), ReadsCount(ours)],
+    )
+    expected = ordinary(law, max_length=LONG, processors=[Counts(plain), ReadsCount(plain)])
+    assert run.ids == expected.ids
+    assert ours.calls == plain.calls
+    assert all("Counts and ReadsCount share a memory" in fault for fault in run.tally.faults)
+    assert len(run.tally.faults) == (kind != "none")
+
+
+def test_models_and_tokenizers_are_remembered_by_reference_and_may_be_shared() -> None:
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0})))
+    module = torch.nn.Linear(2, 2)
+
+    def make() -> list[Any]:
+        processors = [Presence(), Presence()]
+        for processor in processors:
+            processor.tokenizer, processor.model = tokenizer, module  # type: ignore[attr-defined]
+        return processors
+
+    law, ours = toy_law(0), make()
+    run = decode(law, drafter_for("noisy", law), 4, max_length=LONG, processors=ours)
+    assert run.ids == ordinary(law, max_length=LONG, processors=make()).ids
+    assert not run.tally.faults
+    for processor in ours:
+        assert processor.tokenizer is tokenizer
+        assert processor.model is module
+
+
 class Slotted(LogitsProcessor):
     """Keeps its memory where `vars` doesn't look."""
 
