@@ -92,7 +92,8 @@ class Chooser:
             coins = torch.rand(
                 (1, count + 1), dtype=torch.float64, device=device, generator=self._generator
             )
-            decision = judge(laws, ids, lengths, None if probs is None else probs[None], coins)
+            probs = None if probs is None else probs[None].to(device)
+            decision = judge(laws, ids, lengths, probs, coins)
         accepted, unit = torch.stack((decision.accepted, decision.next_ids)).flatten().tolist()
         return accepted, unit
 

@@ -213,6 +213,7 @@ class Session:
 
         def pick(row: Tensor, offset: int) -> tuple[int, Tensor | None]:
             self.prefix.show_draft(drafted)
+            row = row.to(self._target.device)  # a drafter may live on another one
             processed = processors.single(row, self.prefix, drafted)
             unit, law = self._chooser.pick(processed, start + offset)
             drafted.append(unit)
