@@ -301,6 +301,37 @@ def test_a_drafter_whose_logits_are_nan_costs_nothing() -> None:
     assert len(run.tally.faults) == 1
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_E4_rows_of_a_drafter_on_another_device_are_moved() -> None:
+    law = toy_law(0)
+    for sampling in (Sampling(), Sampling(sample=True, seed=1), Sampling(sample=True)):
+        drafter = ModelDrafter(
+            ToyTarget(lambda prefix: law(prefix).cuda()), PROMPT, SameVocabulary(V)
+        )
+        run = decode(law, drafter, 4, max_length=LONG, sampling=sampling)
+        assert run.tally.accepted == run.tally.proposed > 0
+        assert not run.tally.faults
+
+
+def test_E4_what_a_drafter_draws_from_is_moved_to_the_targets_device() -> None:
+    moved: list[torch.device] = []
+
+    class Elsewhere:
+        def to(self, device: torch.device) -> Tensor:
+            moved.append(device)
+            return torch.arange(float(V))
+
+    class Far(Faulty):
+        def propose(self, prefix: Prefix, limit: int, pick: Pick) -> Proposal:
+            return Proposal((pick(Elsewhere(), 0)[0],))  # type: ignore[arg-type]
+
+    law = toy_law(0)
+    run = decode(law, Far("nowhere", 0, raises), 1, max_length=LONG)
+    assert set(moved) == {run.target.device}
+    assert not run.tally.faults
+
+
 def test_after_the_end_a_round_does_nothing() -> None:
     law = toy_law(0)
     run = decode(law, perfect(law), 4, max_length=LONG)
