@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -141,21 +141,20 @@ class Transcriber:
         Raises:
             MMSpecError: an input or option that can't be used, in one line.
         """
-        if max_new_tokens is not None:
-            options["max_new_tokens"] = max_new_tokens
-        job = Job(
+        job = _job(
             language=language,
             task=task,
             timestamps=timestamps,
-            previous=prompt,
+            prompt=prompt,
             hypothesis=hypothesis,
             temperature=temperature,
             seed=seed,
-            config=generation_config,
-            options=options,
-            processors=logits_processor or (),
-            criteria=stopping_criteria or (),
+            max_new_tokens=max_new_tokens,
             streamer=streamer,
+            generation_config=generation_config,
+            logits_processor=logits_processor,
+            stopping_criteria=stopping_criteria,
+            **options,
         )
         recognition = self._recognition(audio, sampling_rate, job)
         return self._said(recognition.run())
@@ -168,9 +167,8 @@ class Transcriber:
         from mmspec.streaming import TextPieces
 
         sampling_rate = options.pop("sampling_rate", None)
-        options["previous"] = options.pop("prompt", None)
         pieces = TextPieces(self.processor.tokenizer, self._target.steps.timestamp_begin)
-        recognition = self._recognition(audio, sampling_rate, Job(**options))
+        recognition = self._recognition(audio, sampling_rate, _job(**options))
         for unit in recognition:
             yield from pieces.add(unit)
         yield from pieces.end()
@@ -195,11 +193,18 @@ class Transcriber:
             raise OptionError("this transcriber is closed: load a new one")
         if isinstance(self._draft, HypothesisDraft) and job.hypothesis is None:
             raise OptionError("draft 'hypothesis' needs hypothesis= (a text or ids) for each audio")
+        if self.processor is None:
+            raise OptionError(
+                "a model object comes without the processor that turns audio into features: load "
+                "it by its directory or hub id, or call mmspec.generate(model, features)"
+            )
         from mmspec.modalities.audio import load_audio
 
         samples = load_audio(audio, sampling_rate)
 
         def features(whisper: Whisper) -> Any:
+            if whisper.processor is None:  # a drafting model object: it hears as the target does
+                whisper = replace(whisper, processor=self.processor)
             return whisper.features(samples)
 
         return Recognition(self._target, self._draft, self._policy, self._costs, features, job)
@@ -213,6 +218,32 @@ class Transcriber:
         return Transcription(
             target.text(heard.ids).strip(), heard.ids, segments, heard.language, heard.report
         )
+
+
+JOB_FIELDS = frozenset(field.name for field in fields(Job))
+
+
+def _job(
+    *,
+    prompt: str | None = None,
+    max_new_tokens: int | None = None,
+    generation_config: Any = None,
+    logits_processor: Sequence[Any] | None = None,
+    stopping_criteria: Sequence[Any] | None = None,
+    **rest: Any,
+) -> Job:
+    """What `transcribe` and `stream` were asked for; what isn't a job's is a generation option."""
+    options = {name: value for name, value in rest.items() if name not in JOB_FIELDS}
+    if max_new_tokens is not None:
+        options["max_new_tokens"] = max_new_tokens
+    return Job(
+        previous=prompt,
+        config=generation_config,
+        options=options,
+        processors=logits_processor or (),
+        criteria=stopping_criteria or (),
+        **{name: value for name, value in rest.items() if name in JOB_FIELDS},
+    )
 
 
 def policy_for(gamma: int | str, costs: BlockCosts) -> Policy:

@@ -31,6 +31,7 @@ from mmspec.modalities.whisper_draft import Draft, ModelDraft, has_encoder
 from mmspec.modalities.whisper_generate import (
     Prepared,
     Row,
+    check_ears,
     decode_row,
     drafter_without_encoder,
     padded,
@@ -149,6 +150,7 @@ class CustomGenerate:
             self._hypothesis,
             streamer if streamer is not None else self._streamer,
         )
+        check_ears(job)
         decoded = [decode_row(job, row) for row in range(rows)]
         self.reports = tuple(row.report for row in decoded)
         self.history += self.reports

@@ -6,6 +6,7 @@ speech goes on behind it, and the rest of the window is encoded and decoded agai
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,7 +106,12 @@ class Recognition:
 
     def _read_config(self) -> Any:
         job = self.job
-        config, rest = prepared_config(self.whisper.model, job.config, dict(job.options))
+        if not 0 <= job.temperature < math.inf:
+            raise OptionError(f"temperature must be 0 or more, got {job.temperature}")
+        try:
+            config, rest = prepared_config(self.whisper.model, job.config, dict(job.options))
+        except ValueError as error:  # transformers' own check of the values
+            raise OptionError(str(error).splitlines()[0]) from error
         if rest:
             raise OptionError(f"unknown generation options: {', '.join(sorted(rest))}")
         if (config.num_beams or 1) > 1 or (config.num_return_sequences or 1) > 1:
@@ -125,6 +131,12 @@ class Recognition:
             raise OptionError("timestamps: this model's generation config names none")
         return wanted
 
+    @property
+    def _ends(self) -> frozenset[int]:
+        """Units that end an output; a request may say others than the checkpoint."""
+        ends = self._config.eos_token_id
+        return frozenset(ends if isinstance(ends, list) else [ends])
+
     def run(self) -> Heard:
         """Decode to the end."""
         for _ in self:
@@ -132,26 +144,30 @@ class Recognition:
         return self.heard()
 
     def __iter__(self) -> Iterator[int]:
-        """Committed ids as they come, prompts and ends left out."""
+        """Ids of the transcript as they are certain, prompts and ends left out."""
         with self.clock("encode"):
             features = self._features(self.whisper)
+        steps = self.whisper.steps
         frames, rate = features.shape[-1], self.whisper.frames_per_second
         seek = 0
         while seek < frames:
-            piece = _from(features, seek)
             emitted: list[int] = []
-            for unit in self._decode_window(piece, seek):
+            shown, had_pair = 0, False
+            for unit in self._decode_window(_from(features, seek), seek):
+                if unit in self._ends:
+                    continue  # it is the last one
                 emitted.append(unit)
-                if unit not in self.whisper.steps.stop_units:
-                    yield unit
+                pair = len(emitted) > 1 and all(map(steps.is_timestamp, emitted[-2:]))
+                had_pair |= pair
+                if pair or not had_pair:  # else it may be decoded again, in the next go
+                    yield from emitted[shown:]
+                    shown = len(emitted)
             with self.clock("post"):
-                if emitted and emitted[-1] in self.whisper.steps.stop_units:
-                    emitted.pop()
-                segments, done_s = self.whisper.steps.split(
-                    emitted, seek / rate, (frames - seek) / rate
-                )
+                segments, done_s = steps.split(emitted, seek / rate, (frames - seek) / rate)
                 self.segments += segments
+                kept = sum(len(segment.ids) for segment in segments)
                 advance = round(done_s * rate)
+            yield from emitted[shown:kept]
             if advance < 1:
                 break  # a pair of times at the very start: going on would never end
             seek += advance
@@ -170,6 +186,11 @@ class Recognition:
         try:
             with self.clock("prefill"):
                 prompt = self._prompt(target)
+                if len(prompt) >= target.capacity:
+                    raise OptionError(
+                        f"the prompt takes {len(prompt)} of the decoder's {target.capacity} "
+                        "positions: shorten the previous text"
+                    )
                 held = target.state.length
                 first_row = target.score(prompt[held:], keep=1)
                 target.state.freeze()
@@ -210,7 +231,7 @@ class Recognition:
         processors = prepared_processors(whisper.model, config, len(prompt), custom, features)
         tokenizer = None if whisper.processor is None else whisper.processor.tokenizer
         criteria = prepared_criteria(whisper.model, config, job.criteria, tokenizer)
-        stops = Stops.from_transformers(criteria, whisper.steps.stop_units, config.max_length)
+        stops = Stops.from_transformers(criteria, self._ends, config.max_length)
         if job.streamer is not None:
             job.streamer.put(torch.tensor([list(prompt)]))
         session = Session(
@@ -256,11 +277,6 @@ class Recognition:
             OptionError: the prompt and the wanted tokens don't fit into the decoder's context.
         """
         context, config = self.whisper.steps.context, self._config
-        if prompt_length >= context:
-            raise OptionError(
-                f"the prompt takes {prompt_length} of the decoder's {context} positions: "
-                "shorten the previous text"
-            )
         if config.max_new_tokens is not None:
             if prompt_length + config.max_new_tokens > context:
                 raise OptionError(

@@ -117,21 +117,33 @@ def decode_row(job: Prepared, row: int) -> Row:
     return Row(ids, scores, report)
 
 
+def check_ears(job: Prepared) -> None:
+    """Raise where the drafter has an encoder of its own that can't hear what was given.
+
+    Raises:
+        ModelError: says what it takes and what there is.
+    """
+    draft, features = job.draft, job.features
+    if not isinstance(draft, ModelDraft) or draft.shares_encoder:
+        return
+    if features is None:
+        raise ModelError(
+            "draft: the drafter has an encoder of its own, and only the target's encoder states "
+            "were given: give features, or a drafter that shares the encoder"
+        )
+    other = draft.drafter
+    bins, frames = other.model.config.num_mel_bins, other.window_frames
+    if tuple(features.shape[1:]) != (bins, frames):
+        raise ModelError(
+            f"draft: the drafter takes {bins} mel bins x {frames} frames, the features given have "
+            f"{features.shape[1]} x {features.shape[2]}: load both with their processors and give "
+            "audio, so that each makes its own"
+        )
+
+
 def _features_of(job: Prepared, row: int) -> Any:
-    if job.features is None:
-        return None
-    features = job.features[row : row + 1]
-
-    def for_drafter(other: Whisper) -> Tensor:
-        bins, frames = other.model.config.num_mel_bins, other.window_frames
-        if features.shape[1:] != (bins, frames):
-            raise ModelError(
-                f"the drafter takes {bins} mel bins x {frames} frames, the features given have "
-                f"{features.shape[1]} x {features.shape[2]}"
-            )
-        return features
-
-    return for_drafter
+    features = job.features
+    return None if features is None else lambda other: features[row : row + 1]
 
 
 def _draft_prompt(job: Prepared, prompt: Sequence[int], other: Whisper) -> Sequence[int]:
