@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -280,11 +281,19 @@ class TestOptions:
         def unreachable(*_: Any, **__: Any) -> None:
             raise ModelError("target: x/y: the hub gave nothing; name a directory, or 'sample'")
 
+        def no_network(*_: Any, **__: Any) -> None:
+            raise OSError("no network")
+
+        monkeypatch.setenv("HF_HUB_OFFLINE", "")  # so that it is as before afterwards
+        monkeypatch.delenv("HF_HUB_OFFLINE")
+        monkeypatch.setenv("HF_ENDPOINT", "https://hub.invalid")
+        monkeypatch.setattr(socket, "getaddrinfo", no_network)
         monkeypatch.setattr(api, "load", unreachable)
         done = run("transcribe", place.files[0])
         assert done.code == 2
         assert "no --target given, so its default was tried: target: x/y" in done.err
         assert "'sample'" in done.err
+        assert os.environ.get("HF_HUB_OFFLINE") == "1"  # else its client tries for half a minute
 
     def test_an_error_nobody_foresaw(
         self, run: Here, place: Place, monkeypatch: pytest.MonkeyPatch

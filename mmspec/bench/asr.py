@@ -115,7 +115,7 @@ def _raw(member: Measured) -> dict[str, Any]:
     }
 
 
-def run(plan: Plan, say: Say = lambda what: None) -> Result:
+def run(plan: Plan, say: Say = lambda what, total: None) -> Result:
     """Load, measure, summarise.
 
     Raises:
@@ -132,7 +132,7 @@ def run(plan: Plan, say: Say = lambda what: None) -> Result:
         if (file := plan.models(draft).hypothesis_file) is not None
     }
     cases = load_cases(plan.files, read_references(plan.reference, plan.files), hypotheses)
-    say("loading models")
+    say("loading models", 0)
     ours, peers, pairs = _contenders(plan)
     contenders = [*ours, *peers]
     settings = _settings(plan, ours[0].contender)

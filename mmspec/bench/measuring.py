@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from mmspec.bench.cases import Case
 from mmspec.compare import Contender, Outcome, Request, one_reason
 
-Say = Callable[[str], None]
+Say = Callable[[str, int], None]
+"""Told what begins now, and how many such steps there are (0 where nobody knows yet)."""
 
 
 @dataclass
@@ -46,7 +47,7 @@ def measure(
     cases: Sequence[Case],
     request: Request,
     pairs: int,
-    say: Say = lambda what: None,
+    say: Say = lambda what, total: None,
 ) -> None:
     """Fill in the outcomes: one pass to warm up, then `pairs` interleaved ones.
 
@@ -55,6 +56,7 @@ def measure(
     """
     for member in contenders:
         member.why_not = member.contender.why_not
+    total = (pairs + 1) * len(cases) * sum(member.why_not is None for member in contenders)
     for pair in range(-1, pairs):  # -1 warms up
         running = [member for member in contenders if member.why_not is None]
         if pair >= 0:
@@ -64,7 +66,7 @@ def measure(
             first = (pair + number) % len(running) if running else 0
             for member in [*running[first:], *running[:first]]:
                 label = "warm-up" if pair < 0 else f"pair {pair + 1} of {pairs}"
-                say(f"{label}: {case.path.name}, {member.name}")
+                say(f"{label}: {case.path.name}, {member.name}", total)
                 outcome = member.run(case, request) if member.why_not is None else None
                 if outcome is not None and pair >= 0:
                     member.outcomes[pair].append(outcome)

@@ -154,13 +154,12 @@ def embedded_clips() -> list[Path]:
 def _measured(plan: Any) -> Any:
     from mmspec.bench.asr import run
 
-    console = stderr()
-    contenders = 3 * len(plan.drafts) + 2  # at most, for the bar
-    with Steps((plan.pairs + 1) * len(plan.files) * contenders, console) as steps:
+    with Steps(0, stderr()) as steps:
 
-        def say(what: str) -> None:
-            steps.say(what)
-            steps.advance()
+        def say(what: str, total: int) -> None:
+            steps.say(what, total)
+            if total:
+                steps.advance()
 
         return run(plan, say)
 

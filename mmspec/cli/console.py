@@ -137,9 +137,9 @@ class Steps:
     def __exit__(self, *_: Any) -> None:
         self._progress.stop()
 
-    def say(self, what: str) -> None:
-        """What is going on now."""
-        self._progress.update(self._task, description=one_line(what))
+    def say(self, what: str, total: int | None = None) -> None:
+        """What is going on now, of how many steps where that wasn't known before."""
+        self._progress.update(self._task, description=one_line(what), total=total)
 
     def advance(self) -> None:
         """One more is done."""

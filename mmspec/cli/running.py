@@ -78,7 +78,9 @@ class Run:
         file = self._models.hypothesis_file
         if file is None:
             return [None] * len(self._files)
-        found = read_hypotheses(file, self._files, self._models.target)
+        from mmspec.loading import DEFAULT_TARGET
+
+        found = read_hypotheses(file, self._files, self._models.target or DEFAULT_TARGET)
         # An empty one says that there is none: the file is decoded without drafting.
         return ["" if hypothesis is None else hypothesis for hypothesis in found]
 
