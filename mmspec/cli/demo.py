@@ -21,6 +21,11 @@ DemoGamma = Annotated[
     str, typer.Option("--gamma", metavar="adaptive|N", help="Tokens drafted per round.")
 ]
 
+DemoThreads = Annotated[
+    int,
+    typer.Option("--threads", min=1, metavar="N", help="CPU threads; small models want one."),
+]
+
 
 @dataclass(frozen=True)
 class Shown:
@@ -36,7 +41,7 @@ def demo(
     target: DemoTarget = "sample",
     draft: o.Draft = "sample",
     gamma: DemoGamma = "adaptive",
-    threads: o.Threads = None,
+    threads: DemoThreads = 1,
     verbose: o.Verbose = False,
 ) -> int:
     """Show it: the embedded clips with the embedded models, offline, in seconds.
