@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -255,8 +256,8 @@ def policy_for(gamma: int | str, costs: BlockCosts) -> Policy:
     if gamma == "adaptive":
         return AdaptivePolicy(costs)
     try:
-        return FixedPolicy(int(gamma))
-    except ValueError:
+        return FixedPolicy(operator.index(gamma) if not isinstance(gamma, str) else int(gamma))
+    except (TypeError, ValueError):
         raise OptionError(f"gamma must be 'adaptive' or a number ≥ 0, got {gamma!r}") from None
 
 

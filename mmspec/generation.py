@@ -17,6 +17,7 @@ from transformers.generation import logits_process as hf
 from transformers.generation.stopping_criteria import (
     EosTokenCriteria,
     MaxLengthCriteria,
+    StoppingCriteriaList,
     StopStringCriteria,
 )
 
@@ -234,6 +235,17 @@ def custom_generate(draft: Any = "none", **options: Any) -> CustomGenerate:
     return CustomGenerate(draft, **options)
 
 
+def _with_stop_strings(options: dict[str, Any], processor: Any) -> dict[str, Any]:
+    """Stop strings as a criterion: transformers drops `tokenizer` where a loop is brought along."""
+    options = dict(options)
+    tokenizer = options.pop("tokenizer", None) or getattr(processor, "tokenizer", None)
+    if options.get("stop_strings") is None or tokenizer is None:
+        return options
+    stop = StopStringCriteria(tokenizer=tokenizer, stop_strings=options.pop("stop_strings"))
+    criteria = [*(options.pop("stopping_criteria", None) or []), stop]
+    return {**options, "stopping_criteria": StoppingCriteriaList(criteria)}
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
     """What `generate` returns.
@@ -303,8 +315,7 @@ def generate(
     if "input_features" in given:
         given["inputs"] = given.pop("input_features")
     features = given.pop("inputs")
-    output = model.generate(
-        features, custom_generate=loop, streamer=streamer, **{**given, **options}
-    )
+    options = _with_stop_strings({**given, **options}, processor)
+    output = model.generate(features, custom_generate=loop, streamer=streamer, **options)
     sequences = output if isinstance(output, Tensor) else output["sequences"]
     return Generation(sequences, tuple(loop.history))

@@ -1,0 +1,54 @@
+"""The three drafters that every fault is tried with, and the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import mmspec
+from tests.modalities.drafting import FORCED_HIT, THREE, drafter_options, same_ids
+from tests.modalities.tiny import features, shared
+
+with_three = pytest.mark.parametrize("drafter", THREE)
+
+
+def said(model: Any, **asked: Any) -> Tensor:
+    """What transformers says."""
+    return model.generate(features(), **{"language": "en", **asked})
+
+
+def speculated(model: Any, drafter: str, gamma: int | str = 4, **asked: Any) -> Any:
+    chosen = drafter_options(drafter, model, [])
+    return mmspec.generate(model, features(), gamma=gamma, **chosen, **{"language": "en", **asked})
+
+
+def equal(model: Any, drafter: str, gamma: int | str = 4, **asked: Any) -> Any:
+    """The ids are the same, and the drafter was at work to the end."""
+    made = speculated(model, drafter, gamma, **asked)
+    same_ids(made.sequences, said(model, **asked))
+    assert not [fault for report in made.reports for fault in report.faults]
+    return made
+
+
+def plain_ids(seed: int = 1, **asked: Any) -> Sequence[int]:
+    return [int(unit) for unit in said(shared(seed), **asked)[0]]
+
+
+def hit(**asked: Any) -> dict[str, Any]:
+    """A prompt that makes n-gram lookup find something at once."""
+    return {"prompt_ids": FORCED_HIT, **asked}
+
+
+def with_ends(seed: int, ends: list[int]) -> Any:
+    """The model of a seed that stops at these units."""
+    from tests.modalities.tiny import tiny
+
+    return tiny(seed, says={"eos_token_id": ends[0] if len(ends) == 1 else ends})
+
+
+def finite(rows: Sequence[Tensor]) -> bool:
+    return all(bool(torch.isfinite(row).any()) for row in rows)
