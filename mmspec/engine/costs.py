@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict, deque
+from collections.abc import Collection
 
 ROW_PRIOR = 0.06
 """Expected extra cost of one more row in a block, in ordinary steps, where nothing is measured."""
 
 MEMORY = 9
-"""Measurements kept per block size; their median is robust to another process's bursts."""
+"""Measurements kept per block size."""
+
+
+def typical(seconds: Collection[float]) -> float:
+    """What a pass costs when nothing disturbs it: the lower quartile of its measurements.
+
+    Another process only ever makes a pass slower, so the lower ones are nearer the truth.
+    """
+    ordered = sorted(seconds)
+    return ordered[(len(ordered) - 1) // 4]
 
 
 class BlockCosts:
@@ -35,7 +44,7 @@ class BlockCosts:
         """Expected seconds of a block, None where nothing was measured at all."""
         if not self._seen:
             return None
-        known = {size: statistics.median(values) for size, values in self._seen.items()}
+        known = {size: typical(values) for size, values in self._seen.items()}
         below = max((size for size in known if size <= rows), default=None)
         above = min((size for size in known if size >= rows), default=None)
         if below is not None and above is not None:
@@ -49,8 +58,15 @@ class BlockCosts:
         return known[nearest] * (1 + ROW_PRIOR * (rows - 1)) / (1 + ROW_PRIOR * (nearest - 1))
 
     def relative(self, rows: int) -> float:
-        """Cost of a block in ordinary steps."""
+        """Cost of a block in ordinary steps, between 1 and its number of rows.
+
+        Few measurements are leavened with the expectation, so that one pass that was disturbed
+        doesn't rule its block size out for good.
+        """
+        expected = 1 + ROW_PRIOR * (rows - 1)
         one, block = self.seconds(1), self.seconds(rows)
         if one is None or block is None:
-            return 1 + ROW_PRIOR * (rows - 1)
-        return block / one
+            return expected
+        measured = min(max(block / one, 1.0), float(rows))
+        weight = max(1, len(self._seen.get(rows, ())))
+        return (expected + weight * measured) / (1 + weight)

@@ -8,11 +8,11 @@ section 3, in the form that needs no i.i.d. assumption); γ is the argmax of the
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mmspec.engine.costs import BlockCosts
+from mmspec.engine.costs import MEMORY, BlockCosts, typical
 from mmspec.errors import OptionError
 from mmspec.proposals.base import Outlook
 
@@ -101,7 +101,7 @@ class AdaptivePolicy:
     most: int = CANDIDATES[-1]
     _first: dict[str, _Rate] = field(default_factory=lambda: defaultdict(_Rate))
     _rest: dict[str, _Rate] = field(default_factory=lambda: defaultdict(_Rate))
-    _draft_cost: float | None = None
+    _draft_s: deque[float] = field(default_factory=lambda: deque(maxlen=MEMORY))
     _idle: int = 0
     _patience: int = FIRST_PROBE
 
@@ -128,7 +128,8 @@ class AdaptivePolicy:
         for _ in range(gamma):
             expected += survival
             survival *= rest
-        draft = cost_prior if self._draft_cost is None else self._draft_cost
+        step = self.costs.seconds(1)
+        draft = typical(self._draft_s) / step if self._draft_s and step else cost_prior
         return expected / (gamma * draft + self.costs.relative(gamma + 1))
 
     def observe(self, record: RoundRecord) -> None:
@@ -136,11 +137,7 @@ class AdaptivePolicy:
         if not record.proposed:
             self._idle += record.emitted
             return
-        step = self.costs.seconds(1)
-        if step:
-            cost = record.draft_s / record.proposed / step
-            seen = cost if self._draft_cost is None else self._draft_cost
-            self._draft_cost = 0.7 * seen + 0.3 * cost
+        self._draft_s.append(record.draft_s / record.proposed)
         self._first[record.context].add(min(record.accepted, 1), 1)
         if record.accepted >= 1 and record.proposed > 1:
             tried = min(record.accepted + 1, record.proposed) - 1
