@@ -16,7 +16,7 @@ from mmspec.bench.measuring import Measured, measure
 from mmspec.bench.spread import Spread
 from mmspec.bench.summary import achieved_over_bound, shares, versus
 from mmspec.bench.tables import to_markdown
-from mmspec.compare import Outcome, Request
+from mmspec.contenders import Outcome, Request
 from mmspec.errors import InputError, OptionError
 from mmspec.report import Report
 from mmspec.totals import total

@@ -11,17 +11,15 @@ import torch
 from transformers import WhisperForConditionalGeneration
 
 from mmspec.api import Transcriber, draft_for
-from mmspec.compare import (
-    Comparer,
+from mmspec.compare import Comparer, first_difference, ratio
+from mmspec.contenders import (
     DecodeWatch,
     MMSpecContender,
     Outcome,
     Request,
     TransformersContender,
     Unavailable,
-    first_difference,
     quiet,
-    ratio,
     untouched,
 )
 from mmspec.errors import OptionError

@@ -13,7 +13,7 @@ from mmspec.bench.cases import Case, load_cases, read_references
 from mmspec.bench.faster_whisper import FasterWhisperContender
 from mmspec.bench.measuring import Measured, Say, measure
 from mmspec.bench.summary import Versus, ours_summary, quality, versus
-from mmspec.compare import (
+from mmspec.contenders import (
     LOOKUP_TOKENS,
     MMSpecContender,
     Request,

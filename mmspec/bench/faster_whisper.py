@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mmspec.compare import Outcome, Request
+from mmspec.contenders import Outcome, Request
 
 
 class FasterWhisperContender:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mmspec.bench.cases import Case
-from mmspec.compare import Contender, Outcome, Request, one_reason
+from mmspec.contenders import Contender, Outcome, Request, one_reason
 
 Say = Callable[[str, int], None]
 """Told what begins now, and how many such steps there are (0 where nobody knows yet)."""

@@ -9,7 +9,8 @@ from typing import Any
 from mmspec.bench.cases import Case, word_error_rate
 from mmspec.bench.measuring import Measured
 from mmspec.bench.spread import Spread
-from mmspec.compare import Outcome, ratio
+from mmspec.compare import ratio
+from mmspec.contenders import Outcome
 from mmspec.report import Report
 from mmspec.totals import total
 

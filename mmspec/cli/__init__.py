@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from mmspec.cli.bench import bench_app
-from mmspec.cli.console import ReaderGoneError, complain, until_reader_leaves
+from mmspec.cli.console import ReaderGoneError, complain, unforeseen, until_reader_leaves
 from mmspec.cli.demo import demo
 from mmspec.cli.info import info
 from mmspec.cli.transcribe import transcribe
@@ -93,8 +93,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except Exception as error:
         if os.environ.get("MMSPEC_DEBUG"):
             raise
-        how = "set MMSPEC_DEBUG=1 for the traceback"
-        return _fail(f"unexpected {type(error).__name__}: {error} ({how})", 1)
+        return _fail(unforeseen(error), 1)
     return code if isinstance(code, int) else 0
 
 

@@ -121,7 +121,7 @@ def asr(
     offline_if_unreachable([target, *(draft or [])])
     with quiet_libraries(verbose):
         from mmspec.bench.asr import Plan
-        from mmspec.compare import Request
+        from mmspec.contenders import Request
 
         plan = Plan(
             files=files or embedded_clips(),

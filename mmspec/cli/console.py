@@ -24,6 +24,11 @@ LONGEST = 600
 """Characters of a complaint: a message from deep inside may carry a whole log."""
 
 
+def unforeseen(error: Exception) -> str:
+    """What to say of an error that is nobody's input."""
+    return f"unexpected {type(error).__name__}: {error} (set MMSPEC_DEBUG=1 for the traceback)"
+
+
 class ReaderGoneError(Exception):
     """Whoever read standard output has gone away: nothing more to say, and no fault."""
 

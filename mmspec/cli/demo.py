@@ -72,7 +72,7 @@ def demo_clips() -> list[tuple[Any, str]]:
 
 
 def _decode(transcriber: Any, clips: list[tuple[Any, str]], steps: Steps) -> list[Shown]:
-    from mmspec.compare import MMSpecContender, Request, plain_of
+    from mmspec.contenders import MMSpecContender, Request, plain_of
     from mmspec.modalities.audio import load_audio
 
     plain = MMSpecContender(plain_of(transcriber), "plain")

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from mmspec.cli.console import Steps, complain, offline_if_unreachable, quiet_libraries, stderr
+from mmspec.cli.console import (
+    Steps,
+    complain,
+    offline_if_unreachable,
+    quiet_libraries,
+    stderr,
+    unforeseen,
+)
 from mmspec.cli.output import Output
 from mmspec.cli.settings import OutputSettings
 from mmspec.errors import MMSpecError, ModelError, OptionError
@@ -42,7 +51,7 @@ class Run:
         self._console = stderr()
         self._heard: list[tuple[str, float, Any]] = []
         self._compared: list[tuple[str, dict[str, Any]]] = []
-        self._failed = 0
+        self._exit_code = 0
 
     def go(self) -> int:
         """Run; return the exit code.
@@ -72,7 +81,7 @@ class Run:
                 self._say_interrupted(len(output.entries))
                 raise
         self._tables()
-        return 2 if self._failed else 0
+        return self._exit_code
 
     def _hypotheses(self) -> list[Hypothesis | None]:
         file = self._models.hypothesis_file
@@ -103,12 +112,14 @@ class Run:
         except (OptionError, ModelError):
             raise  # not this file's fault: the next one would fail the same way
         except MMSpecError as error:
-            self._failed += 1
-            message = str(error)
-            if not message.startswith(str(path)):
-                message = f"{path}: {message}"
-            complain(message, self._console)
-            output.failed(path, message)
+            self._exit_code = self._exit_code or 2
+            self._give_up(path, str(error), output)
+            return
+        except Exception as error:
+            if os.environ.get("MMSPEC_DEBUG"):
+                raise
+            self._exit_code = 1
+            self._give_up(path, unforeseen(error), output)
             return
         self._heard.append((path.name, audio_s, said.report))
         if compared is not None:
@@ -116,6 +127,11 @@ class Run:
         output.done(path, said, compared)
         for fault in said.report.faults:
             complain(f"{path}: {fault}; the output is not affected", self._console)
+
+    def _give_up(self, path: Path, why: str, output: Output) -> None:
+        message = why if why.startswith(str(path)) else f"{path}: {why}"
+        complain(message, self._console)
+        output.failed(path, message)
 
     def _transcribe(
         self, path: Path, hypothesis: Hypothesis | None
@@ -130,16 +146,14 @@ class Run:
         said, end_to_end_s = self._timed(samples, hypothesis)
         if self._comparer is None:
             return said, duration_s(samples), None
-        from mmspec.compare import Outcome, Request
+        from mmspec.contenders import Outcome, Request
 
         self._steps.say(f"{path.name}: peers")
         ours = Outcome(said.ids, said.text, said.report.decode_seconds, end_to_end_s, said.report)
         compared = self._comparer.compare(samples, Request(**self._request), ours)
         return said, duration_s(samples), compared
 
-    def _timed(self, samples: Any, hypothesis: Any, **options: Any) -> tuple[Any, float]:
-        import time
-
+    def _timed(self, samples: Any, hypothesis: Any) -> tuple[Any, float]:
         streamer = self._streamer() if self._wanted.stream else None
         start = time.perf_counter()
         said = self._transcriber.transcribe(
@@ -147,12 +161,12 @@ class Run:
             sampling_rate=16_000,
             hypothesis=hypothesis,
             streamer=streamer,
-            **(self._request | options),
+            **self._request,
         )
         return said, time.perf_counter() - start
 
     def _warm_up(self, samples: Any, hypothesis: Any) -> None:
-        from mmspec.compare import Request
+        from mmspec.contenders import Request
 
         request = Request(**self._request)
         self._comparer.warm_up(samples, request)

@@ -1,0 +1,259 @@
+"""Who can decode a recording: mmspec with any drafter, and transformers with or without its own
+speculation. All are asked the same and answer with ids, text and times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from transformers.generation.streamers import BaseStreamer
+from transformers.utils import logging as transformers_logging
+
+from mmspec.api import Transcriber
+from mmspec.errors import MMSpecError, OptionError
+from mmspec.modalities.whisper import SAMPLING_RATE, Whisper
+from mmspec.modalities.whisper_draft import NoDraft
+from mmspec.report import Report
+
+LOOKUP_TOKENS = 3
+"""transformers' prompt lookup, at the setting that was its best on short clips."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of every contender alike."""
+
+    language: str | None = None
+    task: str | None = None
+    timestamps: bool | None = None
+    prompt: str | None = None
+    temperature: float = 0.0
+    seed: int | None = None
+    max_new_tokens: int | None = None
+
+    def for_generate(self, processor: Any) -> dict[str, Any]:
+        """The same request as keyword arguments of transformers' `generate`."""
+        options: dict[str, Any] = {
+            "language": self.language,
+            "task": self.task,
+            "return_timestamps": self.timestamps,
+            "max_new_tokens": self.max_new_tokens,
+        }
+        if self.prompt is not None:
+            options["prompt_ids"] = processor.get_prompt_ids(self.prompt, return_tensors="pt")
+        return {name: value for name, value in options.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One run of one contender on one recording.
+
+    Attributes:
+        decode_s: from the first token to the end: drafting, verification and bookkeeping.
+        end_to_end_s: from samples to text.
+        report: mmspec's own; None for other contenders.
+    """
+
+    ids: tuple[int, ...]
+    text: str
+    decode_s: float
+    end_to_end_s: float
+    report: Report | None = None
+
+
+class Contender(Protocol):
+    """Something that can decode a recording."""
+
+    name: str
+    why_not: str | None
+
+    def run(self, samples: np.ndarray, request: Request, hypothesis: Any = None) -> Outcome:
+        """Decode mono samples at 16 kHz."""
+        ...
+
+
+class MMSpecContender:
+    """mmspec with some drafter, or with none."""
+
+    def __init__(self, transcriber: Transcriber, name: str) -> None:
+        self.transcriber, self.name = transcriber, name
+        self.why_not: str | None = None
+
+    def run(self, samples: np.ndarray, request: Request, hypothesis: Any = None) -> Outcome:
+        """Decode with `Transcriber.transcribe`."""
+        if self.transcriber.draft_name == "hypothesis" and hypothesis is None:
+            hypothesis = ""
+        start = time.perf_counter()
+        said = self.transcriber.transcribe(
+            samples, sampling_rate=SAMPLING_RATE, hypothesis=hypothesis, **asdict(request)
+        )
+        seconds = time.perf_counter() - start
+        return Outcome(said.ids, said.text, said.report.decode_seconds, seconds, said.report)
+
+
+class TransformersContender:
+    """transformers' `generate` on the user's own model object, with or without assistance."""
+
+    def __init__(
+        self, model: Any, processor: Any, name: str, assistance: Mapping[str, Any] | None = None
+    ) -> None:
+        self.name = name
+        self.why_not: str | None = None
+        self._model, self._processor = model, processor
+        self._assistance = dict(assistance or {})
+
+    @classmethod
+    def assisted(cls, ours: Transcriber) -> TransformersContender | Unavailable:
+        """transformers' own speculation with the drafter of `ours`, where there is such a thing."""
+        draft, name = ours.draft_name, "hf-assisted"
+        if draft == "ngram":
+            return cls(
+                ours.model, ours.processor, name, {"prompt_lookup_num_tokens": LOOKUP_TOKENS}
+            )
+        if ours.drafter_model is None:
+            why = "no drafter to assist with"
+            if draft != "none":
+                why = f"transformers has no {draft.partition(':')[0]} drafting for Whisper"
+            return Unavailable(name, why)
+        assistance = {"assistant_model": ours.drafter_model}
+        mine, yours = ours.processor.tokenizer, ours.drafter_processor.tokenizer
+        if mine.get_vocab() != yours.get_vocab():
+            assistance |= {"tokenizer": mine, "assistant_tokenizer": yours}
+        return cls(ours.model, ours.processor, name, assistance)
+
+    def run(self, samples: np.ndarray, request: Request, hypothesis: Any = None) -> Outcome:
+        """Decode with `generate`; the models' generation configs are as before afterwards.
+
+        Raises:
+            OptionError: sampling, whose noise is transformers' own.
+        """
+        if request.temperature > 0:
+            raise OptionError("sampled ids can't be compared: transformers draws other noise")
+        watch = DecodeWatch()
+        models = [self._model, self._assistance.get("assistant_model")]
+        with quiet(), untouched(models), torch.no_grad():
+            start = time.perf_counter()
+            ids = self._model.generate(
+                self._features(samples),
+                streamer=watch,
+                **request.for_generate(self._processor),
+                **self._assistance,
+            )
+            units = tuple(ids[0].tolist())
+            text = self._processor.tokenizer.decode(units, skip_special_tokens=True).strip()
+            seconds = time.perf_counter() - start
+        return Outcome(units, text, watch.decode_s, seconds)
+
+    @property
+    def end(self) -> int:
+        """The id that ends an output."""
+        ends = self._model.generation_config.eos_token_id
+        return int(ends[0] if isinstance(ends, list) else ends)
+
+    def prompt(self, samples: np.ndarray, request: Request) -> tuple[int, ...]:
+        """The decoder prompt that transformers builds for the first window."""
+        watch = DecodeWatch()
+        with quiet(), untouched([self._model]):
+            options = request.for_generate(self._processor) | {"max_new_tokens": 1}
+            self._model.generate(self._features(samples), streamer=watch, **options)
+        return watch.prompts[0]
+
+    @torch.no_grad()
+    def gap(
+        self, samples: np.ndarray, request: Request, before: Sequence[int], pair: tuple[int, int]
+    ) -> float:
+        """Difference of the target's raw logits for two ids behind `before`."""
+        prompt = [*self.prompt(samples, request), *before]
+        ids = torch.tensor([prompt], device=self._model.device)
+        row = self._model(input_features=self._features(samples), decoder_input_ids=ids).logits
+        return abs(float(row[0, -1, pair[0]] - row[0, -1, pair[1]]))
+
+    def _features(self, samples: np.ndarray) -> torch.Tensor:
+        extractor = self._processor.feature_extractor
+        made = extractor(samples, sampling_rate=SAMPLING_RATE, return_tensors="pt").input_features
+        return made.to(self._model.device, self._model.dtype)
+
+
+@dataclass(slots=True)
+class Unavailable:
+    """A contender that can't run the case."""
+
+    name: str
+    why_not: str | None
+
+    def run(self, samples: np.ndarray, request: Request, hypothesis: Any = None) -> Outcome:
+        """Never."""
+        raise OptionError(str(self.why_not))
+
+
+class DecodeWatch(BaseStreamer):
+    """A streamer that takes the time from a window's first token to its end.
+
+    `generate` puts the prompt, then tokens as they are decided, then ends, once per window.
+    """
+
+    def __init__(self) -> None:
+        self.decode_s = 0.0
+        self.prompts: list[tuple[int, ...]] = []
+        self._expects_prompt = True
+        self._first: float | None = None
+
+    def put(self, value: torch.Tensor) -> None:
+        """A prompt, or tokens."""
+        if self._expects_prompt:
+            self.prompts.append(tuple(value.flatten().tolist()))
+            self._expects_prompt = False
+        elif self._first is None:
+            self._first = time.perf_counter()
+
+    def end(self) -> None:
+        """The window is over."""
+        if self._first is not None:
+            self.decode_s += time.perf_counter() - self._first
+        self._expects_prompt, self._first = True, None
+
+
+def plain_of(ours: Transcriber, *, packed: bool = True) -> Transcriber:
+    """Ordinary decoding with the same target."""
+    return Transcriber(Whisper.of(ours.model, ours.processor, packed=packed), NoDraft(), "adaptive")
+
+
+def one_reason(error: Exception) -> str:
+    """An exception on one line."""
+    reason = next((line for line in str(error).splitlines() if line.strip()), "")
+    name = "" if isinstance(error, MMSpecError) else f"{type(error).__name__}: "
+    return f"{name}{reason.strip()}"[:300]
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers from talking; what it said before is as it was afterwards."""
+    level = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        transformers_logging.set_verbosity(level)
+
+
+@contextlib.contextmanager
+def untouched(models: Sequence[Any]) -> Iterator[None]:
+    """Give the models' generation configs back as they were: assisted generation writes to them."""
+    configs = [model.generation_config for model in models if model is not None]
+    before = [copy.deepcopy(vars(config)) for config in configs]
+    try:
+        yield
+    finally:
+        for config, facts in zip(configs, before, strict=True):
+            vars(config).clear()
+            vars(config).update(facts)
