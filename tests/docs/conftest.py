@@ -1,5 +1,6 @@
 """Where the manual's blocks run: a folder with what they name, and the hub's ids served locally."""
 
+import copy
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,13 +46,20 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(loader, "from_pretrained", classmethod(_served(loader)))
 
 
+_loaded: dict[tuple[Any, ...], Any] = {}
+
+
 def _served(loader: Any) -> Any:
+    """A loader that knows the manual's ids, reads each checkpoint once and hands out copies."""
     original = loader.from_pretrained.__func__
 
-    def from_pretrained(cls: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
+    def from_pretrained(cls: Any, name: Any, **options: Any) -> Any:
         if name in STAND_INS:
             name = str(sample_path("whisper-sample", STAND_INS[name]))
-        return original(cls, name, *args, **kwargs)
+        key = (cls, name, *sorted(options.items()))
+        if key not in _loaded:
+            _loaded[key] = original(cls, name, **options)
+        return copy.deepcopy(_loaded[key])
 
     return from_pretrained
 
