@@ -33,6 +33,7 @@ FACE = {
     "bench",
     "cli",
     "compare",
+    "contenders",
     "demo",
     "formats",
     "generate",
