@@ -88,6 +88,18 @@ def test_the_cli_page_has_every_option_and_no_other(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", commands())
+def test_the_cli_page_knows_the_defaults(name: str) -> None:
+    rows = [line.split("|") for line in section(CLI, name).splitlines() if "`-" in line[:5]]
+    shown = {cells[1].split("`")[1]: cells[2].replace("`", " ").split() for cells in rows}
+    for parameter in commands()[name].params:
+        default, option = parameter.default, parameter.opts[0]
+        if isinstance(default, bool):
+            assert shown[option][0] == ("on" if default else "off"), option
+        elif isinstance(default, str | int | float) and default != "":
+            assert f"{default}".removesuffix(".0") in shown[option], option
+
+
+@pytest.mark.parametrize("name", commands())
 def test_help_shows_every_option(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = commands()[name]
     arguments = [*name.split()[1:], "--help"]
