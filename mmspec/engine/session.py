@@ -240,5 +240,5 @@ class Session:
 
     def _dismiss_drafter(self, why: str) -> None:
         if self._drafter is not None:
-            self.tally.faults.append(f"drafter {self._drafter.name} {why}")
+            self.tally.faults.append(f"drafter {self._drafter.name} {' '.join(why.split())}")
         self._drafter = None

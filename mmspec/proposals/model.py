@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -9,6 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from mmspec.errors import DraftError
 from mmspec.prefix import Prefix
 from mmspec.proposals.base import Drafter, Outlook, Pick, Proposal, fit_vocabulary
 from mmspec.target import Target
@@ -83,7 +85,11 @@ class ModelDrafter(Drafter):
         return Outlook("model", first=0.7, rest=0.8, available=self._room(prefix))
 
     def propose(self, prefix: Prefix, limit: int, pick: Pick) -> Proposal:
-        """Catch up with the committed prefix, then draft up to `limit` units."""
+        """Catch up with the committed prefix, then draft up to `limit` units.
+
+        Raises:
+            DraftError: the model has broken down.
+        """
         self._translate(prefix)
         if len(self._sequence) > self.model.capacity:
             return Proposal()
@@ -92,6 +98,8 @@ class ModelDrafter(Drafter):
         laws: list[Tensor] = []
         while True:
             unit, law = pick(row, len(units))
+            if math.isnan(float(row[unit])):  # NaN wins every argmax
+                raise DraftError("the drafting model's logits are NaN")
             units.append(unit)
             laws += [] if law is None else [law]
             if len(units) >= limit or unit in self.stop_units or self._unsure(row, unit):
