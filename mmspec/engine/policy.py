@@ -25,6 +25,10 @@ PRIOR_WEIGHT = 2.0
 """Observations that a drafter's own expectation counts for."""
 
 
+FADE = 0.9
+"""Weight that an observation keeps at each later one: what was seen some ten units ago is old."""
+
+
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
     """What one round did, for the policy and the report."""
@@ -80,7 +84,7 @@ class _Rate:
 
     def add(self, accepted: int, tried: int) -> None:
         # Old observations fade: what is being said changes, and so does how predictable it is.
-        fade = 0.97**tried
+        fade = FADE**tried
         self.accepted = self.accepted * fade + accepted
         self.tried = self.tried * fade + tried
 
