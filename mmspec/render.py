@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -137,28 +138,56 @@ def _overview(audio_s: float, reports: Sequence[Report]) -> list[str]:
 
 
 def comparison_table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
-    """Peers beside mmspec: (file, comparison by peer); a ratio is the peer's time over ours."""
-    table = new_table("mmspec against its peers (the peer's time over mmspec's)")
+    """Peers beside mmspec: (file, comparison by peer); a ratio is the peer's time over ours.
+
+    Peers that couldn't run the case are left to `absent_peers`.
+    """
+    table = new_table("The peer's time over mmspec's")
     table.add_column("file", overflow="fold")
-    table.add_column("peer", no_wrap=True)
-    table.add_column("ids", no_wrap=True)
-    table.add_column("decode", justify="right", no_wrap=True)
-    table.add_column("end to end", justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
+    for heading in ("peer", "ids"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("decode", "end to end"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("first difference", overflow="fold")
+    seen: dict[str, list[Any]] = {}
     for name, peers in rows:
         for peer, comparison in peers.items():
-            table.add_row(plain_text(name), peer, *_compared(comparison))
+            if comparison.available:
+                table.add_row(plain_text(name), peer, *_compared(comparison))
+                seen.setdefault(peer, []).append(comparison)
+    if len(rows) > 1 and seen:
+        table.add_section()
+        for peer, comparisons in seen.items():
+            table.add_row("median", peer, *_median(comparisons))
     return table
 
 
+def absent_peers(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Text]:
+    """A line for every reason why a peer couldn't run a case."""
+    reasons = dict.fromkeys(
+        f"{peer}: {comparison.why}"
+        for _, peers in rows
+        for peer, comparison in peers.items()
+        if not comparison.available
+    )
+    return [plain_text(reason, "dim") for reason in reasons]
+
+
+def _median(comparisons: Sequence[Any]) -> list[Text]:
+    equal = sum(comparison.ids_equal for comparison in comparisons)
+    style = "green" if equal == len(comparisons) else "bold red"
+    ratios = [
+        [value for comparison in comparisons if (value := getattr(comparison, field)) is not None]
+        for field in ("decode_ratio", "end_to_end_ratio")
+    ]
+    medians = [times(statistics.median(values) if values else None) for values in ratios]
+    return [Text(f"{equal}/{len(comparisons)} equal", style=style), *medians, Text("")]
+
+
 def _compared(comparison: Any) -> list[Text]:
-    if not comparison.available:
-        return [Text("-", style="dim")] * 3 + [plain_text(comparison.why, "dim")]
-    ids = Text("equal", style="green")
-    if not comparison.ids_equal:
-        ids = Text("differ", style="bold red")
+    equal = Text("equal", style="green") if comparison.ids_equal else Text("differ", "bold red")
     return [
-        ids,
+        equal,
         times(comparison.decode_ratio),
         times(comparison.end_to_end_ratio),
         plain_text(_difference(comparison.first_difference)),

@@ -59,6 +59,11 @@ class TestHelp:
         assert "Usage: mmspec" in done.out
         assert not done.err
 
+    def test_module(self) -> None:
+        command = [sys.executable, "-m", "mmspec", "--version"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+        assert done.stdout == f"mmspec {mmspec.__version__}\n"
+
     def test_version(self, run: Here) -> None:
         assert run("--version").out == f"mmspec {mmspec.__version__}\n"
 
@@ -345,7 +350,8 @@ class TestCompare:
                 assert facts["ids_equal"] is True
                 assert facts["first_difference"] is None
                 assert facts["end_to_end_ratio"] > 0
-        assert "the peer's time over mmspec's" in done.err
+        assert "The peer's time over mmspec's" in done.err
+        assert "3/3 equal" in done.err
 
     def test_a_peer_that_cannot_run_the_case_says_so(
         self, run: Here, place: Place, tmp_path: Path
@@ -355,6 +361,7 @@ class TestCompare:
         facts = json.loads(done.out)["files"][0]["compare"]["hf-assisted"]
         assert facts["available"] is False
         assert "early-exit" in facts["why"]
+        assert f"hf-assisted: {facts['why']}" in " ".join(done.err.split())
 
 
 class TestInterruption:
