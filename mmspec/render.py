@@ -140,7 +140,7 @@ def _overview(audio_s: float, reports: Sequence[Report]) -> list[str]:
 def comparison_table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
     """Peers beside mmspec: (file, comparison by peer); a ratio is the peer's time over ours.
 
-    Peers that couldn't run the case are left to `absent_peers`.
+    Peers that couldn't run the case are left to `comparison_notes`.
     """
     table = new_table("The peer's time over mmspec's")
     table.add_column("file", overflow="fold")
@@ -162,15 +162,22 @@ def comparison_table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
     return table
 
 
-def absent_peers(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Text]:
-    """A line for every reason why a peer couldn't run a case."""
-    reasons = dict.fromkeys(
+ASSISTED_DIFFERS = "hf-assisted differs from hf as well: transformers' speculation isn't exact here"
+
+
+def comparison_notes(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Text]:
+    """Lines for below the table: why a peer couldn't run a case, and whose difference it is."""
+    notes = dict.fromkeys(
         f"{peer}: {comparison.why}"
         for _, peers in rows
         for peer, comparison in peers.items()
         if not comparison.available
     )
-    return [plain_text(reason, "dim") for reason in reasons]
+    for _, peers in rows:
+        plain, assisted = peers.get("hf"), peers.get("hf-assisted")
+        if plain and assisted and plain.ids_equal and assisted.ids_equal is False:
+            notes[ASSISTED_DIFFERS] = None
+    return [plain_text(note, "dim") for note in notes]
 
 
 def _median(comparisons: Sequence[Any]) -> list[Text]:

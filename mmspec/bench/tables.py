@@ -12,7 +12,7 @@ from mmspec.bench.asr import Result
 from mmspec.bench.spread import Spread
 from mmspec.bench.summary import Versus
 from mmspec.formats import one_line
-from mmspec.render import new_table, percent, plain_text
+from mmspec.render import ASSISTED_DIFFERS, new_table, percent, plain_text
 
 
 def result_tables(result: Result) -> list[Table]:
@@ -20,13 +20,17 @@ def result_tables(result: Result) -> list[Table]:
     return [_versus_table(result), _ours_table(result)]
 
 
-def absent_peers(result: Result) -> list[Text]:
-    """Peers that couldn't run a case, a line each."""
-    return [
-        plain_text(f"{pair.peer} with {_drafter(pair.ours)}: {pair.why_not}", "dim")
-        for pair in result.versus
-        if pair.why_not is not None
-    ]
+def notes(result: Result) -> list[Text]:
+    """Why a peer couldn't run a case, and where transformers differs from itself; a line each."""
+    lines = []
+    hf_equal = {pair.ours for pair in result.versus if pair.peer == "hf" and pair.ids_equal}
+    for pair in result.versus:
+        about = f"{pair.peer}, drafter {_drafter(pair.ours)}"
+        if pair.why_not is not None:
+            lines.append(f"{about}: {pair.why_not}")
+        elif pair.ids_equal is False and pair.ours in hf_equal and "assisted" in pair.peer:
+            lines.append(f"{about}: {ASSISTED_DIFFERS}")
+    return [plain_text(line, "dim") for line in lines]
 
 
 def _versus_table(result: Result) -> Table:
@@ -122,11 +126,15 @@ def to_markdown(result: Result) -> str:
     rows = [
         (_drafter(pair.ours), pair.peer, *(str(cell) for cell in _versus_cells(pair)))
         for pair in result.versus
+        if pair.why_not is None
     ]
     columns = [_ours_cells(facts) for facts in result.ours]
     facts = [(name, *(cells[n] for cells in columns)) for n, name in enumerate(_ROWS)]
     names = ["", *(_drafter(facts["name"]) for facts in result.ours)]
-    return "\n".join([*_markdown(head, rows), "", *_markdown(names, facts)]) + "\n"
+    lines = [*_markdown(head, rows), ""]
+    for note in notes(result):
+        lines += [f"- {note}"]
+    return "\n".join([*lines, "", *_markdown(names, facts)]) + "\n"
 
 
 def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

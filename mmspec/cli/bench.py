@@ -167,11 +167,11 @@ def _measured(plan: Any) -> Any:
 def _write(result: Any, json: Path | None, markdown: Path | None) -> None:
     from rich.console import Console
 
-    from mmspec.bench.tables import absent_peers, result_tables, to_markdown
+    from mmspec.bench.tables import notes, result_tables, to_markdown
     from mmspec.formats import dump_json, write_atomic
 
     console = Console(highlight=False)
-    for part in [*result_tables(result), *absent_peers(result)]:
+    for part in [*result_tables(result), *notes(result)]:
         console.print(part)
     console.print(_frozen(result.settings))
     if json is not None:

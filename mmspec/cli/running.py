@@ -185,7 +185,7 @@ class Run:
         )
 
     def _tables(self) -> None:
-        from mmspec.render import absent_peers, comparison_table, overview_table, report_table
+        from mmspec.render import comparison_notes, comparison_table, overview_table, report_table
 
         wanted = self._wanted.table
         show = self._console.is_terminal if wanted is None else wanted
@@ -197,5 +197,5 @@ class Run:
         elif show:
             self._console.print(overview_table(self._heard))
         if self._compared:
-            for part in (comparison_table(self._compared), *absent_peers(self._compared)):
+            for part in (comparison_table(self._compared), *comparison_notes(self._compared)):
                 self._console.print(part)
