@@ -39,7 +39,7 @@ class Request:
     seed: int | None = None
     max_new_tokens: int | None = None
 
-    def for_generate(self, processor: Any) -> dict[str, Any]:
+    def for_generate(self, processor: Any, device: Any = "cpu") -> dict[str, Any]:
         """The same request as keyword arguments of transformers' `generate`."""
         options: dict[str, Any] = {
             "language": self.language,
@@ -48,7 +48,8 @@ class Request:
             "max_new_tokens": self.max_new_tokens,
         }
         if self.prompt is not None:
-            options["prompt_ids"] = processor.get_prompt_ids(self.prompt, return_tensors="pt")
+            ids = processor.get_prompt_ids(self.prompt.strip(), return_tensors="pt")
+            options["prompt_ids"] = ids.to(device)
         return {name: value for name, value in options.items() if value is not None}
 
 
@@ -144,7 +145,7 @@ class TransformersContender:
             ids = self._model.generate(
                 self._features(samples),
                 streamer=watch,
-                **request.for_generate(self._processor),
+                **request.for_generate(self._processor, self._model.device),
                 **self._assistance,
             )
             units = tuple(ids[0].tolist())
@@ -162,7 +163,8 @@ class TransformersContender:
         """The decoder prompt that transformers builds for the first window."""
         watch = DecodeWatch()
         with quiet(), untouched([self._model]):
-            options = request.for_generate(self._processor) | {"max_new_tokens": 1}
+            options = request.for_generate(self._processor, self._model.device)
+            options["max_new_tokens"] = 1
             self._model.generate(self._features(samples), streamer=watch, **options)
         return watch.prompts[0]
 

@@ -57,6 +57,12 @@ class TestPeers:
             assert found[peer].decode_ratio > 0
             assert found[peer].end_to_end_ratio > 0
 
+    @pytest.mark.parametrize("timestamps", [False, True])
+    def test_a_prompt_and_a_limit_are_handed_on(self, timestamps: bool) -> None:
+        request = Request("de", "translate", timestamps, prompt=" the cat ", max_new_tokens=5)
+        found = compared(transcriber("ngram"), request, ["plain", "hf"])
+        assert all(peer.ids_equal for peer in found.values()), found
+
     def test_assistance_has_the_same_drafter(self) -> None:
         for draft, wanted in (("ngram", "prompt_lookup_num_tokens"), ("model", "assistant_model")):
             peer = TransformersContender.assisted(transcriber(draft))
