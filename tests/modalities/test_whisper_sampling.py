@@ -69,8 +69,19 @@ def test_seeds_matter_and_repeat() -> None:
 
 def test_a_custom_loop_repeats_itself() -> None:
     loop = mmspec.custom_generate("ngram", gamma=3, seed=3)
-    for _ in range(2):
-        same_ids(shared(5).generate(features(), custom_generate=loop, **WARM), plain(0, 3))
+    first, second = (shared(5).generate(features(), custom_generate=loop, **WARM) for _ in range(2))
+    same_ids(second, first)
+    other = mmspec.custom_generate(shared(11), gamma=2, seed=3)
+    same_ids(shared(5).generate(features(), custom_generate=other, **WARM), first)
+
+
+def test_a_further_go_at_a_window_draws_its_own_noise() -> None:
+    """The same input decoded again in one call: not the same noise at the same positions."""
+    asked: dict[str, Any] = {**WARM, "logprob_threshold": 0.0, "temperature": (0.9, 0.9)}
+    made = mmspec.generate(shared(5), features(), seed=3, gamma=0, max_new_tokens=12, **asked)
+    alone = mmspec.generate(shared(5), features(), seed=3, gamma=0, max_new_tokens=12, **WARM)
+    fallback = made.sequences if isinstance(made.sequences, Tensor) else made.sequences["sequences"]
+    assert not torch.equal(fallback[:, :6], alone.sequences[:, :6])
 
 
 def test_rows_with_the_same_prompt_draw_their_own() -> None:
