@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import mmspec
-from tests.modalities.drafting import FORCED_HIT, THREE, drafter_options, same_ids
+from tests.modalities.drafting import FORCED_HIT, THREE, drafter_options, no_faults, same_ids
 from tests.modalities.tiny import features, shared
 
 with_three = pytest.mark.parametrize("drafter", THREE)
@@ -30,7 +30,7 @@ def equal(model: Any, drafter: str, gamma: int | str = 4, **asked: Any) -> Any:
     """The ids are the same, and the drafter was at work to the end."""
     made = speculated(model, drafter, gamma, **asked)
     same_ids(made.sequences, said(model, **asked))
-    assert not [fault for report in made.reports for fault in report.faults]
+    no_faults(made.reports)
     return made
 
 
@@ -41,14 +41,3 @@ def plain_ids(seed: int = 1, **asked: Any) -> Sequence[int]:
 def hit(**asked: Any) -> dict[str, Any]:
     """A prompt that makes n-gram lookup find something at once."""
     return {"prompt_ids": FORCED_HIT, **asked}
-
-
-def with_ends(seed: int, ends: list[int]) -> Any:
-    """The model of a seed that stops at these units."""
-    from tests.modalities.tiny import tiny
-
-    return tiny(seed, says={"eos_token_id": ends[0] if len(ends) == 1 else ends})
-
-
-def finite(rows: Sequence[Tensor]) -> bool:
-    return all(bool(torch.isfinite(row).any()) for row in rows)

@@ -81,4 +81,13 @@ def emitted(sequences: Tensor) -> list[int]:
 
 
 def same_ids(sequences: Tensor, expected: Tensor) -> None:
-    assert torch.equal(sequences, expected), (sequences.tolist(), expected.tolist())
+    """Raises by itself: a bare `assert` in a helper is silent under `python -O`."""
+    if not torch.equal(sequences, expected):
+        raise AssertionError((sequences.tolist(), expected.tolist()))
+
+
+def no_faults(reports: Sequence[Any]) -> None:
+    """The drafter was at work to the end."""
+    faults = [fault for report in reports for fault in report.faults]
+    if faults:
+        raise AssertionError(faults)
