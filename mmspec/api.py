@@ -22,6 +22,7 @@ from mmspec.modalities.whisper_draft import (
     NgramDraft,
     NoDraft,
 )
+from mmspec.modalities.whisper_window import Pair
 from mmspec.report import Report
 
 
@@ -61,9 +62,9 @@ class Transcriber:
     """
 
     def __init__(self, target: Whisper, draft: Draft, gamma: int | str) -> None:
+        costs = BlockCosts()
         self._target, self._draft = target, draft
-        self._costs = BlockCosts()
-        self._policy = policy_for(gamma, self._costs)
+        self._pair = Pair(target, draft, policy_for(gamma, costs), costs)
         self._closed = False
 
     @property
@@ -208,17 +209,14 @@ class Transcriber:
                 whisper = replace(whisper, processor=self.processor)
             return whisper.features(samples)
 
-        return Recognition(self._target, self._draft, self._policy, self._costs, features, job)
+        return Recognition(self._pair, features, job)
 
     def _said(self, heard: Heard) -> Transcription:
-        target = self._target
         segments = tuple(
-            SpokenSegment(part.start_s, part.end_s, target.text(part.ids).strip(), part.ids)
-            for part in heard.segments
+            SpokenSegment(part.start_s, part.end_s, text, part.ids)
+            for part, text in zip(heard.segments, heard.segment_texts, strict=True)
         )
-        return Transcription(
-            target.text(heard.ids).strip(), heard.ids, segments, heard.language, heard.report
-        )
+        return Transcription(heard.text, heard.ids, segments, heard.language, heard.report)
 
 
 JOB_FIELDS = frozenset(field.name for field in fields(Job))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-PHASES = ("load", "encode", "prefill", "draft", "verify", "reconcile", "post")
+PHASES = ("encode", "prefill", "draft", "verify", "reconcile", "post")
 
 
 class Clock:

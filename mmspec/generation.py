@@ -37,6 +37,7 @@ from mmspec.modalities.whisper_generate import (
     drafter_without_encoder,
     padded,
 )
+from mmspec.modalities.whisper_window import Pair
 from mmspec.report import Report
 
 ROW_CRITERIA = frozenset({EosTokenCriteria, MaxLengthCriteria, StopStringCriteria})
@@ -81,7 +82,7 @@ class CustomGenerate:
         self._processor, self._streamer = processor, streamer
         self._costs = BlockCosts()
         self._policy = policy_for(gamma, self._costs)
-        self._pair: tuple[Any, Whisper, Draft] | None = None
+        self._pair: Pair | None = None
         self.reports: tuple[Report, ...] = ()
         self.history: list[Report] = []
         self.ordinary: str | None = None
@@ -133,13 +134,10 @@ class CustomGenerate:
                 streamer=streamer,
                 **model_kwargs,
             )
-        whisper, draft = self._models(model)
+        pair = self._pair_for(model)
         states = model_kwargs["encoder_outputs"].last_hidden_state
         job = Prepared(
-            whisper,
-            draft,
-            self._policy,
-            self._costs,
+            pair,
             input_ids,
             states.expand(rows, -1, -1),
             inputs_tensor if inputs_tensor is not None and inputs_tensor.dim() == 3 else None,
@@ -182,11 +180,11 @@ class CustomGenerate:
             raise OptionError(f"seed can't be kept: transformers' own loop has to run ({reason})")
         return reason
 
-    def _models(self, model: Any) -> tuple[Whisper, Draft]:
-        if self._pair is None or self._pair[0] is not model:
+    def _pair_for(self, model: Any) -> Pair:
+        if self._pair is None or self._pair.whisper.model is not model:
             whisper = Whisper.of(model, self._processor, packed=self._packed)
-            self._pair = (model, whisper, self._kind(whisper))
-        return self._pair[1], self._pair[2]
+            self._pair = Pair(whisper, self._kind(whisper), self._policy, self._costs)
+        return self._pair
 
     def _kind(self, whisper: Whisper) -> Draft:
         draft = self._draft

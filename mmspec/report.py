@@ -76,8 +76,8 @@ class Report:
 
     @property
     def total_seconds(self) -> float:
-        """All phases but loading the model."""
-        return sum(seconds for phase, seconds in self.seconds.items() if phase != "load")
+        """All phases; the model was loaded before."""
+        return sum(self.seconds.values())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, derived figures included."""
@@ -109,6 +109,9 @@ class Tally:
     reached: Counter[int] = field(default_factory=Counter)
     kept: Counter[int] = field(default_factory=Counter)
     by_drafter: dict[str, list[int]] = field(default_factory=dict)
+    sessions: int = 0
+    blocks: Counter[int] = field(default_factory=Counter)
+    """Target passes by block size; 0 is a round that needed none (a first unit, undrafted)."""
     faults: list[str] = field(default_factory=list)
 
     def add(self, drafter: str, proposed: int, accepted: int, emitted: int) -> None:

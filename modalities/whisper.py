@@ -40,6 +40,7 @@ class Whisper:
     processor: Any
     steps: WhisperSteps
     packed: bool = True
+    _packs: PackedLinears | None = None
 
     @classmethod
     def of(cls, model: Any, processor: Any = None, *, packed: bool = True) -> Whisper:
@@ -49,7 +50,7 @@ class Whisper:
             ModelError: it is in training mode, or its generation config lacks what is needed.
         """
         check_inference_mode(model, "model")
-        return cls(model, processor, steps_of(model), packed)
+        return cls(model, processor, steps_of(model), packed, _packed_ahead(model, packed))
 
     @property
     def device(self) -> torch.device:
@@ -157,6 +158,13 @@ class Whisper:
             return tuple(self.processor.get_prompt_ids(text.strip()).tolist())
         except ValueError as error:
             raise OptionError(f"prompt: {error}") from None
+
+
+def _packed_ahead(model: Any, packed: bool) -> PackedLinears | None:
+    """The packs of a model's decoder, made once and kept; each window's decoder shares them."""
+    if not packed:
+        return None
+    return PackedLinears(block_layers(model.get_decoder(), model.get_output_embeddings())).pack()
 
 
 def target_class(decoder: Any) -> type[DecoderTarget]:

@@ -17,13 +17,15 @@ from transformers.generation import logits_process as hf
 
 from mmspec.clock import Clock
 from mmspec.compat import prepared_config, prepared_criteria, prepared_processors
-from mmspec.engine import BlockCosts, Chooser, Policy, Processors, Sampling, Session, Stops
+from mmspec.engine import Sampling, Stops
+from mmspec.engine.account import Account
 from mmspec.errors import InputError, OptionError
 from mmspec.factorizations import Segment
 from mmspec.modalities.decoder import DecoderTarget
 from mmspec.modalities.whisper import Whisper
-from mmspec.modalities.whisper_draft import Draft, Window
-from mmspec.report import Report, Tally
+from mmspec.modalities.whisper_draft import Window
+from mmspec.modalities.whisper_window import Pair, read_prompt
+from mmspec.report import Report
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,9 @@ class Heard:
     """The outcome: ids as transformers' `generate` returns them, segments, and the report."""
 
     ids: tuple[int, ...]
+    text: str
     segments: tuple[Segment, ...]
+    segment_texts: tuple[str, ...]
     language: str | None
     report: Report
 
@@ -75,33 +79,20 @@ class Recognition:
     """One recording being decoded.
 
     Args:
-        whisper: the target.
-        draft: the kind of drafter.
-        policy: chooses γ.
-        costs: what the target's blocks cost, shared between recordings.
+        pair: the target and its kind of drafter.
         features: log-mel features `[1, bins, frames]` by checkpoint; called once for the target
             and once for a drafter with ears of its own.
         job: what is wanted.
     """
 
-    def __init__(
-        self,
-        whisper: Whisper,
-        draft: Draft,
-        policy: Policy,
-        costs: BlockCosts,
-        features: Callable[[Whisper], Tensor],
-        job: Job,
-    ) -> None:
-        self.whisper, self.draft, self.policy, self.costs = whisper, draft, policy, costs
-        self.job, self.clock, self.tally = job, Clock(whisper.device), Tally()
+    def __init__(self, pair: Pair, features: Callable[[Whisper], Tensor], job: Job) -> None:
+        self.whisper, self._pair, self.job = pair.whisper, pair, job
+        self._account = Account(Clock(pair.whisper.device))
+        self.clock = self._account.clock
         self._features = features
         self._config = self._read_config()
         self._sampling = Sampling(job.temperature > 0, job.seed, job.rule)
         self._language: int | None = None
-        self._counts = {"target": 0, "drafter": 0, "encoder": 0, "drafter_encoder": 0}
-        self._finish = "stop"
-        self._hypothesis: list[int] | None = None
         self.segments: list[Segment] = []
 
     def _read_config(self) -> Any:
@@ -175,25 +166,30 @@ class Recognition:
     def heard(self) -> Heard:
         """The outcome, once the iteration is over."""
         ids = tuple(unit for segment in self.segments for unit in segment.ids)
-        return Heard(ids, tuple(self.segments), self._language_code(), self._report())
+        with self.clock("post"):
+            texts = [self.whisper.text(part).strip() for part in (ids, *self._parts())]
+        report = self._account.report(self._sampling, self._pair.costs)
+        return Heard(
+            ids, texts[0], tuple(self.segments), tuple(texts[1:]), self._language_code(), report
+        )
+
+    def _parts(self) -> list[tuple[int, ...]]:
+        return [segment.ids for segment in self.segments]
 
     def _decode_window(self, features: Tensor, seek: int) -> Iterator[int]:
+        pair, account, job = self._pair, self._account, self.job
         with self.clock("encode"):
             states = self.whisper.encode(features)
-            self._counts["encoder"] += 1
-        target = self.whisper.open(states)
-        drafter = None
-        try:
+            account.encoder_runs += 1
+        with pair.target(states, account) as target:
             with self.clock("prefill"):
                 prompt = self._prompt(target)
-                if len(prompt) >= target.capacity:
-                    raise OptionError(
-                        f"the prompt takes {len(prompt)} of the decoder's {target.capacity} "
-                        "positions: shorten the previous text"
-                    )
-                held = target.state.length
-                first_row = target.score(prompt[held:], keep=1)
-                target.state.freeze()
+            if len(prompt) >= target.capacity:
+                raise OptionError(
+                    f"the prompt takes {len(prompt)} of the decoder's {target.capacity} "
+                    "positions: shorten the previous text"
+                )
+            first_row = read_prompt(target, prompt, account)
             window = Window(
                 target,
                 prompt,
@@ -203,59 +199,36 @@ class Recognition:
                 self._expected(),
                 self.clock,
             )
-            drafter = self.draft.open(window)
-            session = self._session(target, prompt, first_row, drafter, features)
-            yield from session
-            if self.job.streamer is not None:
-                self.job.streamer.end()
-            self._finish = session.finish_reason or "stop"
-        finally:
-            if drafter is not None:
-                self._counts["drafter"] += drafter.forwards
-                self._counts["drafter_encoder"] += self.draft.encoder_runs
-                drafter.close()
-            self._counts["target"] += target.forwards
-            target.close()
+            processors, stops = self._rules(len(prompt), features)
+            if job.streamer is not None:
+                job.streamer.put(torch.tensor([list(prompt)]))
+            with pair.session(
+                window,
+                first_row,
+                account,
+                processors=processors,
+                stops=stops,
+                sampling=self._sampling.of_part(0, account.encoder_runs - 1),
+                streamer=job.streamer,
+            ) as session:
+                yield from session
+            if job.streamer is not None:
+                job.streamer.end()
 
-    def _session(
-        self,
-        target: DecoderTarget,
-        prompt: Sequence[int],
-        first_row: Tensor,
-        drafter: Any,
-        features: Tensor,
-    ) -> Session:
+    def _rules(self, prompt_length: int, features: Tensor) -> tuple[Any, Stops]:
+        """Processors and stops for a window, as `generate` would make them."""
         whisper, job = self.whisper, self.job
-        config, custom = self._whisper_processors(len(prompt))
-        config.max_length = self._max_length(len(prompt))
-        processors = prepared_processors(whisper.model, config, len(prompt), custom, features)
+        config, custom = self._whisper_processors(prompt_length)
+        config.max_length = self._max_length(prompt_length)
+        processors = prepared_processors(whisper.model, config, prompt_length, custom, features)
         tokenizer = None if whisper.processor is None else whisper.processor.tokenizer
         criteria = prepared_criteria(whisper.model, config, job.criteria, tokenizer)
-        stops = Stops.from_transformers(criteria, self._ends, config.max_length)
-        if job.streamer is not None:
-            job.streamer.put(torch.tensor([list(prompt)]))
-        session = Session(
-            target,
-            prompt,
-            first_row,
-            drafter=drafter,
-            policy=self.policy,
-            chooser=Chooser(self._sampling.of_part(0, self._counts["encoder"] - 1), target.device),
-            processors=Processors(processors),
-            stops=stops,
-            clock=self.clock,
-            costs=self.costs,
-            streamer=job.streamer,
-        )
-        session.tally = self.tally  # counts go on over the windows of a recording
-        return session
+        return processors, Stops.from_transformers(criteria, self._ends, config.max_length)
 
     def _whisper_processors(self, prompt_length: int) -> tuple[Any, list[Any]]:
         """Whisper's own rules as processors, in `generate`'s order, and the config without them."""
-        config, device = (
-            prepared_config(self.whisper.model, self._config, {})[0],
-            self.whisper.device,
-        )
+        config, _ = prepared_config(self.whisper.model, self._config, {})
+        device = self.whisper.device
         custom: list[Any] = []
         if config.begin_suppress_tokens is not None:
             custom.append(
@@ -355,28 +328,6 @@ class Recognition:
 
     def _language_code(self) -> str | None:
         return None if self._language is None else self.whisper.language_code(self._language)
-
-    def _report(self) -> Report:
-        parity = "L0" if not self._sampling.sample else "L2"
-        if self._sampling.sample and self._sampling.seed is not None:
-            parity = "L1"
-        return self.tally.report(
-            target_forwards=self._counts["target"],
-            drafter_forwards=self._counts["drafter"],
-            encoder_runs=self._counts["encoder"],
-            drafter_encoder_runs=self._counts["drafter_encoder"],
-            seconds=dict(self.clock.seconds),
-            parity=parity,
-            finish_reason=self._finish,
-            predicted_speedup=self._predicted(),
-            conditioning=getattr(self.draft, "conditioning", "none"),
-        )
-
-    def _predicted(self) -> float | None:
-        """Units per ordinary step: what drafting and verification alone would gain."""
-        step = self.costs.seconds(1)
-        spent = self.clock.seconds["draft"] + self.clock.seconds["verify"]
-        return self.tally.tokens * step / spent if step and spent else None
 
 
 def _from(features: Tensor, seek: int) -> Tensor:

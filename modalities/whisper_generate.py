@@ -15,13 +15,14 @@ from torch import Tensor
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from mmspec.clock import Clock
-from mmspec.engine import Chooser, Policy, Processors, Sampling, Scores, Session, Stops
-from mmspec.engine.costs import BlockCosts
+from mmspec.engine import Sampling, Scores, Stops
+from mmspec.engine.account import Account
 from mmspec.errors import ModelError
 from mmspec.modalities.whisper import Whisper
-from mmspec.modalities.whisper_draft import Draft, ModelDraft, Window
+from mmspec.modalities.whisper_draft import ModelDraft, Window
+from mmspec.modalities.whisper_window import Pair, read_prompt
 from mmspec.proposals import SameVocabulary
-from mmspec.report import Report, Tally
+from mmspec.report import Report
 
 
 @dataclass
@@ -29,10 +30,7 @@ class Prepared:
     """What `generate` hands to a decoding loop, and how mmspec is to decode it.
 
     Attributes:
-        whisper: the target.
-        draft: the kind of drafter.
-        policy: chooses γ.
-        costs: learns what blocks cost.
+        pair: the target and its kind of drafter.
         input_ids: prompts `[rows, P]`.
         encoder_states: `[rows, S, D]`.
         features: log-mel features `[rows, bins, frames]`, None where only states were given.
@@ -45,10 +43,7 @@ class Prepared:
         streamer: gets committed ids (one row only).
     """
 
-    whisper: Whisper
-    draft: Draft
-    policy: Policy
-    costs: BlockCosts
+    pair: Pair
     input_ids: Tensor
     encoder_states: Tensor
     features: Tensor | None
@@ -59,6 +54,12 @@ class Prepared:
     go: int = 0
     hypothesis: Sequence[int] | None = None
     streamer: Any = None
+
+    @property
+    def collects_scores(self) -> bool:
+        """Whether rows of scores are to be returned."""
+        wanted = self.config.output_scores or self.config.output_logits
+        return bool(self.config.return_dict_in_generate and wanted)
 
 
 @dataclass
@@ -72,17 +73,14 @@ class Row:
 
 def decode_row(job: Prepared, row: int) -> Row:
     """Decode one row of a prepared batch."""
-    whisper, clock = job.whisper, Clock(job.whisper.device)
-    states = job.encoder_states[row : row + 1]
-    prompt = job.input_ids[row].tolist()
-    target = whisper.open(states)
-    drafter = None
-    wants_scores = job.config.output_scores or job.config.output_logits
-    scores = Scores([], []) if job.config.return_dict_in_generate and wants_scores else None
-    try:
-        with clock("prefill"):
-            first_row = target.score(prompt, keep=1)
-            target.state.freeze()
+    pair = job.pair
+    account = Account(Clock(pair.whisper.device))  # transformers ran the encoder before
+    states, prompt = job.encoder_states[row : row + 1], job.input_ids[row].tolist()
+    context = pair.whisper.steps.context
+    limit = min(job.config.max_length or context, context)
+    scores = Scores([], []) if job.collects_scores else None
+    with pair.target(states, account) as target:
+        first_row = read_prompt(target, prompt, account)
         window = Window(
             target,
             prompt,
@@ -90,31 +88,20 @@ def decode_row(job: Prepared, row: int) -> Row:
             _features_of(job, row),
             lambda other: _draft_prompt(job, prompt, other),
             job.hypothesis,
-            clock,
+            account.clock,
         )
-        drafter = job.draft.open(window)
-        limit = min(job.config.max_length or whisper.steps.context, whisper.steps.context)
-        session = Session(
-            target,
-            prompt,
+        with pair.session(
+            window,
             first_row,
-            drafter=drafter,
-            policy=job.policy,
-            chooser=Chooser(job.sampling.of_part(row, job.go), target.device),
-            processors=Processors(job.processors),
+            account,
+            processors=job.processors,
             stops=Stops.from_transformers(job.criteria, (), limit),
-            clock=clock,
-            costs=job.costs,
+            sampling=job.sampling.of_part(row, job.go),
             streamer=job.streamer,
             scores=scores,
-        )
-        ids = session.run()
-        report = _report(job, session.tally, clock, target.forwards, drafter, session.finish_reason)
-    finally:
-        if drafter is not None:
-            drafter.close()
-        target.close()
-    return Row(ids, scores, report)
+        ) as session:
+            ids = session.run()
+    return Row(ids, scores, account.report(job.sampling, pair.costs))
 
 
 def check_ears(job: Prepared) -> None:
@@ -123,7 +110,7 @@ def check_ears(job: Prepared) -> None:
     Raises:
         ModelError: says what it takes and what there is.
     """
-    draft, features = job.draft, job.features
+    draft, features = job.pair.draft, job.features
     if not isinstance(draft, ModelDraft) or draft.shares_encoder:
         return
     if features is None:
@@ -148,10 +135,10 @@ def _features_of(job: Prepared, row: int) -> Any:
 
 def _draft_prompt(job: Prepared, prompt: Sequence[int], other: Whisper) -> Sequence[int]:
     """The prompt as the drafting model would be given it."""
-    draft = job.draft
+    draft = job.pair.draft
     if not isinstance(draft, ModelDraft) or isinstance(draft.vocabulary, SameVocabulary):
         return prompt
-    steps = job.whisper.steps
+    steps = job.pair.whisper.steps
     start = len(prompt) - 1 - list(reversed(prompt)).index(steps.start)
     said = set(prompt[start:])
     language = next((name for name, unit in steps.languages if unit in said), None)
@@ -160,27 +147,6 @@ def _draft_prompt(job: Prepared, prompt: Sequence[int], other: Whisper) -> Seque
         language=dict(other.steps.languages).get(language or ""),
         task=task if task in dict(other.steps.tasks) else None,
         timestamps=steps.no_timestamps not in said,
-    )
-
-
-def _report(
-    job: Prepared, tally: Tally, clock: Clock, forwards: int, drafter: Any, finish: str | None
-) -> Report:
-    step = job.costs.seconds(1)
-    spent = clock.seconds["draft"] + clock.seconds["verify"]
-    parity = "L0"
-    if job.sampling.sample:
-        parity = "L2" if job.sampling.seed is None else "L1"
-    return tally.report(
-        target_forwards=forwards,
-        drafter_forwards=0 if drafter is None else drafter.forwards,
-        encoder_runs=0,  # transformers ran it before decoding began
-        drafter_encoder_runs=job.draft.encoder_runs,
-        seconds=dict(clock.seconds),
-        parity=parity,
-        finish_reason=finish or "stop",
-        predicted_speedup=tally.tokens * step / spent if step and spent else None,
-        conditioning=getattr(drafter, "conditioning", "none"),
     )
 
 

@@ -110,7 +110,7 @@ class TestRatios:
 
 
 def report(**changes: Any) -> Report:
-    seconds = {"load": 0.0, "encode": 1.0, "prefill": 0.5, "post": 0.0}
+    seconds = {"encode": 1.0, "prefill": 0.5, "post": 0.0}
     facts: dict[str, Any] = {
         "tokens": 10,
         "rounds": 5,

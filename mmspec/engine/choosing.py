@@ -38,6 +38,13 @@ class Sampling:
         if self.rule == "keyed" and self.seed is None:
             raise OptionError("rule 'keyed' needs a seed")
 
+    @property
+    def parity(self) -> str:
+        """The level of exactness that a run with this sampling is held to."""
+        if not self.sample:
+            return "L0"
+        return "L2" if self.seed is None else "L1"
+
     def of_part(self, row: int, go: int = 0) -> Sampling:
         """The same for one row of a batch, in one go at it: equal positions get other noise.
 

@@ -51,6 +51,7 @@ class Session:
         stops: where the output ends.
         clock: counts seconds by phase.
         costs: learns what the target's blocks cost; may be shared by many sessions.
+        tally: counts rounds; goes on counting where a request takes several sessions.
         streamer: gets committed units, one by one.
         scores: collects rows where not None.
 
@@ -71,6 +72,7 @@ class Session:
         stops: Stops,
         clock: Clock,
         costs: BlockCosts | None = None,
+        tally: Tally | None = None,
         streamer: BaseStreamer | None = None,
         scores: Scores | None = None,
     ) -> None:
@@ -80,7 +82,8 @@ class Session:
                 f"the prompt {len(prompt)}"
             )
         self.prefix = Prefix(prompt, stops.max_length, target.device)
-        self.tally = Tally()
+        self.tally = Tally() if tally is None else tally
+        self.tally.sessions += 1
         self.clock = clock
         self.costs = BlockCosts() if costs is None else costs
         self.finish_reason: str | None = None if stops.room(self.prefix) else "length"
@@ -138,6 +141,7 @@ class Session:
             record = RoundRecord(
                 outlook.context, len(proposal), accepted, len(emitted), block, draft_s, verify_s
             )
+            self.tally.blocks[block] += 1
             if block:
                 self.costs.add(block, verify_s)
             self._policy.observe(record)

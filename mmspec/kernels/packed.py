@@ -1,16 +1,16 @@
 """Packed linear layers: on a CPU, make a block of a few rows cost little more than one row.
 
 The default float32 kernel repacks a weight matrix at every call, so that two to eight rows cost
-up to twice as much as one. oneDNN can keep the matrix in the layout that small blocks want. It is
-done while a decoder is open and undone when the last one closes; the module's parameters are
-never touched, so saving, moving or training the model afterwards works as before.
+up to twice as much as one. oneDNN can keep the matrix in the layout that small blocks want. The
+packed copy is made once; it stands in for the layer while a decoder is open, and the layer is as
+before when the last one closes. The module's own parameters are never touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import TracebackType
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,8 @@ from torch import Tensor, nn
 ROWS_HINT = 6
 
 _users: WeakKeyDictionary[nn.Linear, int] = WeakKeyDictionary()
+_packs: WeakValueDictionary[int, Pack] = WeakValueDictionary()
+"""The pack of each layer by `id(layer)`, alive as long as a `PackedLinears` holds it."""
 
 
 def packing_pays(device: torch.device, dtype: torch.dtype) -> bool:
@@ -27,8 +29,32 @@ def packing_pays(device: torch.device, dtype: torch.dtype) -> bool:
     return device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available()
 
 
+class Pack:
+    """A layer's packed weight, and the forward that uses it."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        self.layer = layer
+        # Kept, so that no other weight can turn up at its address.
+        self._weight = layer.weight.detach()
+        self._version = _version(layer.weight)
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(self._weight.contiguous(), ROWS_HINT)
+
+    def is_stale(self) -> bool:
+        """Whether the layer's weight was replaced or written to since."""
+        weight = self.layer.weight
+        replaced = weight.data_ptr() != self._weight.data_ptr()
+        return replaced or _version(weight) != self._version
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The layer's output, packed unless gradients, another dtype or a new weight forbid it."""
+        layer = self.layer
+        if self.is_stale() or torch.is_grad_enabled() or x.dtype != torch.float32:
+            return nn.functional.linear(x, layer.weight, layer.bias)
+        return torch.ops.mkldnn._linear_pointwise(x, self._packed, layer.bias, "none", [], "")
+
+
 class PackedLinears:
-    """Run some linear layers in packed layout, for as long as this is open.
+    """Run some linear layers in packed layout while this is open. Opening again costs nothing.
 
     Args:
         layers: the layers that see small blocks. Those that are no plain float32 CPU
@@ -45,28 +71,36 @@ class PackedLinears:
 
     def __init__(self, layers: Iterable[nn.Module]) -> None:
         self._layers = [layer for layer in layers if isinstance(layer, nn.Linear)]
-        self._layers = [layer for layer in self._layers if _packable(layer)]
-        self._open = False
+        self._packs: list[Pack] = []
+        self._opened: list[nn.Linear] = []
+
+    def pack(self) -> PackedLinears:
+        """Pack ahead, and keep the packs as long as this object lives."""
+        self._packs = [_pack_of(layer) for layer in self._layers if _packable(layer)]
+        return self
 
     def open(self) -> PackedLinears:
-        """Pack; a layer that another decoder has packed already is shared."""
-        if not self._open:
-            for layer in self._layers:
-                if _users.get(layer, 0) == 0:
-                    vars(layer)["forward"] = _packed_forward(layer)
-                _users[layer] = _users.get(layer, 0) + 1
-            self._open = True
+        """Pack what isn't packed yet, and let the packs stand in for their layers.
+
+        A layer that another decoder has packed already is shared.
+        """
+        if not self._opened:
+            self._opened = [layer for layer in self._layers if _packable(layer)]
+            self._packs = [_pack_of(layer) for layer in self._opened]
+            for pack in self._packs:
+                if _users.get(pack.layer, 0) == 0:
+                    vars(pack.layer)["forward"] = pack.forward
+                _users[pack.layer] = _users.get(pack.layer, 0) + 1
         return self
 
     def close(self) -> None:
         """Give back the layers as they were, unless another decoder still uses them."""
-        if self._open:
-            for layer in self._layers:
-                _users[layer] -= 1
-                if _users[layer] == 0:
-                    del _users[layer]
-                    del vars(layer)["forward"]  # the class's own is back
-            self._open = False
+        for layer in self._opened:
+            _users[layer] -= 1
+            if _users[layer] == 0:
+                del _users[layer]
+                del vars(layer)["forward"]  # the class's own is back
+        self._opened = []
 
     def __enter__(self) -> PackedLinears:
         return self.open()
@@ -90,23 +124,13 @@ def _packable(layer: nn.Linear) -> bool:
     )
 
 
-def _packed_forward(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
-    weight = layer.weight.detach()
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS_HINT)
-    linear = torch.ops.mkldnn._linear_pointwise
-    version = _fingerprint(layer.weight)[1]
-
-    def forward(x: Tensor) -> Tensor:
-        # Gradients, another dtype, or weights that have changed meanwhile: the layer's own way.
-        # `weight` is kept, so that no other weight can turn up at its address.
-        changed = _fingerprint(layer.weight) != (weight.data_ptr(), version)
-        if changed or torch.is_grad_enabled() or x.dtype != torch.float32:
-            return nn.functional.linear(x, layer.weight, layer.bias)
-        return linear(x, packed, layer.bias, "none", [], "")
-
-    return forward
+def _pack_of(layer: nn.Linear) -> Pack:
+    pack = _packs.get(id(layer))
+    if pack is None or pack.layer is not layer or pack.is_stale():
+        pack = _packs[id(layer)] = Pack(layer)
+    return pack
 
 
-def _fingerprint(weight: Tensor) -> tuple[int, int]:
-    """Changes whenever the weight is replaced or written to (inference tensors can't be)."""
-    return weight.data_ptr(), 0 if weight.is_inference() else weight._version
+def _version(weight: Tensor) -> int:
+    """Changes whenever the weight is written to (inference tensors can't be)."""
+    return 0 if weight.is_inference() else weight._version

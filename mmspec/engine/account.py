@@ -1,0 +1,69 @@
+"""What a request cost: counts and seconds over all its windows, turned into a report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mmspec.clock import Clock
+from mmspec.engine.choosing import Sampling
+from mmspec.engine.costs import BlockCosts
+from mmspec.proposals import Drafter
+from mmspec.report import Report, Tally
+
+
+@dataclass
+class Account:
+    """Adds up what the sessions of one request did.
+
+    Attributes:
+        clock: seconds by phase.
+        tally: rounds and units.
+        target_forwards: forward passes of the target, prompts included.
+        drafter_forwards: forward passes of drafters.
+        encoder_runs: of the target's encoder.
+        drafter_encoder_runs: of a drafter's own encoder.
+        conditioning: what the drafter knew of the input: "shared", "own" or "none".
+        finish_reason: of the latest session.
+    """
+
+    clock: Clock
+    tally: Tally = field(default_factory=Tally)
+    target_forwards: int = 0
+    drafter_forwards: int = 0
+    encoder_runs: int = 0
+    drafter_encoder_runs: int = 0
+    conditioning: str = "none"
+    finish_reason: str = "stop"
+
+    def add_drafter(self, drafter: Drafter, encoder_runs: int) -> None:
+        """Count what a drafter cost, when it is done with a window."""
+        self.drafter_forwards += drafter.forwards
+        self.drafter_encoder_runs += encoder_runs
+        self.conditioning = drafter.conditioning
+
+    def report(self, sampling: Sampling, costs: BlockCosts) -> Report:
+        """The report of everything so far."""
+        return self.tally.report(
+            target_forwards=self.target_forwards,
+            drafter_forwards=self.drafter_forwards,
+            encoder_runs=self.encoder_runs,
+            drafter_encoder_runs=self.drafter_encoder_runs,
+            seconds=dict(self.clock.seconds),
+            parity=sampling.parity,
+            finish_reason=self.finish_reason,
+            predicted_speedup=self._predicted(costs),
+            conditioning=self.conditioning,
+        )
+
+    def _predicted(self, costs: BlockCosts) -> float | None:
+        """Ordinary steps that the output would have taken, over what it cost in such steps.
+
+        A session's first unit comes from its prefill, drafted or not, and takes no step.
+        """
+        step, tally = costs.seconds(1), self.tally
+        if not step:
+            return None
+        sizes = {block: count for block, count in tally.blocks.items() if block}
+        passes = sum(count * costs.relative(block) for block, count in sizes.items())
+        spent = passes + self.clock.seconds["draft"] / step
+        return (tally.tokens - tally.sessions) / spent if spent else None

@@ -1,0 +1,91 @@
+"""One encoder window being decoded: what `transcribe` and transformers' `generate` share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from mmspec.engine import Chooser, Policy, Processors, Sampling, Scores, Session, Stops
+from mmspec.engine.account import Account
+from mmspec.engine.costs import BlockCosts
+from mmspec.modalities.decoder import DecoderTarget
+from mmspec.modalities.whisper import Whisper
+from mmspec.modalities.whisper_draft import Draft, Window
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A target with its kind of drafter, and what was learned about their costs.
+
+    Attributes:
+        whisper: the target.
+        draft: the kind of drafter.
+        policy: chooses γ.
+        costs: the target's by block size.
+    """
+
+    whisper: Whisper
+    draft: Draft
+    policy: Policy
+    costs: BlockCosts
+
+    @contextmanager
+    def target(self, states: Tensor, account: Account) -> Iterator[DecoderTarget]:
+        """The target's decoder on one window's encoder states, closed and counted afterwards."""
+        with account.clock("prefill"):
+            target = self.whisper.open(states)
+        try:
+            yield target
+        finally:
+            account.target_forwards += target.forwards
+            target.close()
+
+    @contextmanager
+    def session(
+        self,
+        window: Window,
+        first_row: Tensor,
+        account: Account,
+        *,
+        processors: Any,
+        stops: Stops,
+        sampling: Sampling,
+        streamer: Any = None,
+        scores: Scores | None = None,
+    ) -> Iterator[Session]:
+        """A session on a window whose prompt was read, with a drafter of this pair's kind."""
+        drafter = self.draft.open(window)
+        try:
+            session = Session(
+                window.target,
+                window.prompt,
+                first_row,
+                drafter=drafter,
+                policy=self.policy,
+                chooser=Chooser(sampling, window.target.device),
+                processors=Processors(processors),
+                stops=stops,
+                clock=account.clock,
+                costs=self.costs,
+                tally=account.tally,
+                streamer=streamer,
+                scores=scores,
+            )
+            yield session
+            account.finish_reason = session.finish_reason or "stop"
+        finally:
+            if drafter is not None:
+                account.add_drafter(drafter, self.draft.encoder_runs)
+                drafter.close()
+
+
+def read_prompt(target: DecoderTarget, prompt: Sequence[int], account: Account) -> Tensor:
+    """Let the target read what it hasn't read of its prompt; the row behind it `[1, V]`."""
+    with account.clock("prefill"):
+        row = target.score(prompt[target.state.length :], keep=1)
+        target.state.freeze()
+    return row
