@@ -25,7 +25,7 @@ def notes(result: Result) -> list[Text]:
     lines = []
     hf_equal = {pair.ours for pair in result.versus if pair.peer == "hf" and pair.ids_equal}
     for pair in result.versus:
-        about = f"{pair.peer}, drafter {_drafter(pair.ours)}"
+        about = f"{_peer(pair)}, drafter {_drafter(pair.ours)}"
         if pair.why_not is not None:
             lines.append(f"{about}: {pair.why_not}")
         elif pair.ids_equal is False and pair.ours in hf_equal and "assisted" in pair.peer:
@@ -39,7 +39,7 @@ def _versus_table(result: Result) -> Table:
     for heading in ("drafter", "peer", "ids"):
         table.add_column(heading, overflow="fold")
     for heading in ("decode", "decode, median file", "end to end"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", min_width=len("(0.00-00.00)"))
     before = None
     for pair in result.versus:
         if pair.why_not is not None:
@@ -47,7 +47,9 @@ def _versus_table(result: Result) -> Table:
         if before not in (None, pair.ours):
             table.add_section()
         before = pair.ours
-        table.add_row(plain_text(_drafter(pair.ours)), plain_text(pair.peer), *_versus_cells(pair))
+        table.add_row(
+            plain_text(_drafter(pair.ours)), plain_text(_peer(pair)), *_versus_cells(pair)
+        )
     return table
 
 
@@ -120,11 +122,16 @@ def _drafter(name: str) -> str:
     return name.removeprefix("mmspec ")
 
 
+def _peer(pair: Versus) -> str:
+    """A peer's name without the drafter, which stands beside it."""
+    return pair.peer.removesuffix(f" {_drafter(pair.ours)}")
+
+
 def to_markdown(result: Result) -> str:
     """The tables for a documentation page, losses and spreads included."""
     head = ("drafter", "peer", "ids", "decode", "decode, median file", "end to end")
     rows = [
-        (_drafter(pair.ours), pair.peer, *(str(cell) for cell in _versus_cells(pair)))
+        (_drafter(pair.ours), _peer(pair), *(str(cell) for cell in _versus_cells(pair)))
         for pair in result.versus
         if pair.why_not is None
     ]
