@@ -129,8 +129,9 @@ def _write_shard(path: Path, split: str, shard: int, clips: int) -> None:
     offset = 0
     for index in range(clips):
         key = f"{split}-{shard}-{index}"
+        segments: tuple[tuple[float, float, str], ...] = ()
         if split == "train" and random.Random(f"{key}-noise").random() < _NOISE_SHARE:
-            audio, voice, segments = _noise(key), "noise", ()
+            audio, voice = _noise(key), "noise"
         else:
             audio, voice, segments = make_clip(key, held_out=split != "train")
         mel = extract(audio, sampling_rate=SAMPLE_RATE_HZ, return_tensors="np").input_features[0]
