@@ -12,7 +12,7 @@ from typing import Any
 from mmspec.engine import AdaptivePolicy, BlockCosts, FixedPolicy, Policy
 from mmspec.errors import MMSpecError, OptionError
 from mmspec.loading import DEFAULT_TARGET, load_whisper, resolve
-from mmspec.modalities.whisper import Whisper
+from mmspec.modalities.whisper import SAMPLING_RATE, Whisper
 from mmspec.modalities.whisper_decode import Heard, Job, Recognition
 from mmspec.modalities.whisper_draft import (
     Draft,
@@ -197,8 +197,8 @@ class Transcriber:
             raise OptionError("draft 'hypothesis' needs hypothesis= (a text or ids) for each audio")
         if self.processor is None:
             raise OptionError(
-                "a model object comes without the processor that turns audio into features: load "
-                "it by its directory or hub id, or call mmspec.generate(model, features)"
+                "a model object comes without the processor that turns audio into features: give "
+                "mmspec.load its processor= too, or call mmspec.generate(model, features)"
             )
         from mmspec.modalities.audio import load_audio
 
@@ -209,7 +209,7 @@ class Transcriber:
                 whisper = replace(whisper, processor=self.processor)
             return whisper.features(samples)
 
-        return Recognition(self._pair, features, job)
+        return Recognition(self._pair, features, job, len(samples) / SAMPLING_RATE)
 
     def _said(self, heard: Heard) -> Transcription:
         segments = tuple(
@@ -268,12 +268,13 @@ def load(
     gamma: int | str = "adaptive",
     packed: bool = True,
     trust_remote_code: bool = False,
+    processor: Any = None,
 ) -> Transcriber:
     """Load a recogniser.
 
     Args:
         target: a hub id, a local directory, "sample" (the small model that comes with mmspec),
-            or a loaded `WhisperForConditionalGeneration`.
+            or a loaded `WhisperForConditionalGeneration` (then with its `processor`).
         draft: "none", "ngram", "hypothesis", "early-exit:N", or a drafting model named as the
             target is.
         device: "cpu", "cuda", ...; None: CUDA where there is one.
@@ -281,19 +282,20 @@ def load(
         gamma: units drafted per round: a number, or "adaptive" (measured costs decide).
         packed: use packed linear layers on a CPU.
         trust_remote_code: let a checkpoint bring Python code of its own.
+        processor: of a loaded model; a checkpoint that is named brings its own.
 
     Raises:
         MMSpecError: a model that can't be found or used, in one line.
     """
     try:
-        whisper = load_whisper(target, device, dtype, packed, trust_remote_code)
+        whisper = load_whisper(target, device, dtype, packed, trust_remote_code, processor)
     except MMSpecError as error:
         raise type(error)(f"target: {error}") from None
-    kind = draft_for(draft, target, whisper, trust_remote_code)
+    kind = draft_for(draft, whisper, trust_remote_code)
     return Transcriber(whisper, kind, gamma)
 
 
-def draft_for(draft: Any, target_name: Any, target: Whisper, trust_remote_code: bool) -> Draft:
+def draft_for(draft: Any, target: Whisper, trust_remote_code: bool) -> Draft:
     """The kind of drafter that a `draft` argument names.
 
     Raises:

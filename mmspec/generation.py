@@ -190,7 +190,7 @@ class CustomGenerate:
         draft = self._draft
         if isinstance(draft, torch.nn.Module) and not has_encoder(draft):
             return ModelDraft(whisper, drafter_without_encoder(draft, whisper, self._packed))
-        return draft_for(draft, None, whisper, trust_remote_code=False)
+        return draft_for(draft, whisper, trust_remote_code=False)
 
     def _output(self, job: Prepared, decoded: list[Row], encoder_outputs: Any) -> Any:
         config = job.config

@@ -47,22 +47,24 @@ def load_whisper(
     dtype: Any = None,
     packed: bool = True,
     trust_remote_code: bool = False,
+    processor: Any = None,
 ) -> Whisper:
     """Load a Whisper checkpoint with its processor, from safetensors only.
 
     Args:
-        name: "sample", a directory, a hub id, or a loaded model (then without processor).
+        name: "sample", a directory, a hub id, or a loaded model.
         device: "cpu", "cuda", ...; None: CUDA where there is one.
         dtype: a torch dtype or its name; None: float32 on a CPU, float16 on CUDA.
         packed: packed linear layers where they pay.
         trust_remote_code: let a checkpoint bring Python code of its own.
+        processor: of a loaded model, where there is one.
 
     Raises:
         ModelError: not found, not a Whisper, or not in safetensors.
     """
     if isinstance(name, PreTrainedModel):
         adapter_for(name.config.model_type)
-        return Whisper.of(name, packed=packed)
+        return Whisper.of(name, processor, packed=packed)
     where = resolve(name)
     if not isinstance(where, (str, Path)):
         raise ModelError(f"expected a name, a directory or a model, got {type(name).__name__}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -83,13 +83,16 @@ class Recognition:
         features: log-mel features `[1, bins, frames]` by checkpoint; called once for the target
             and once for a drafter with ears of its own.
         job: what is wanted.
+        duration_s: how long the recording is; behind it the window holds silence.
     """
 
-    def __init__(self, pair: Pair, features: Callable[[Whisper], Tensor], job: Job) -> None:
+    def __init__(
+        self, pair: Pair, features: Callable[[Whisper], Tensor], job: Job, duration_s: float
+    ) -> None:
         self.whisper, self._pair, self.job = pair.whisper, pair, job
         self._account = Account(Clock(pair.whisper.device))
         self.clock = self._account.clock
-        self._features = features
+        self._features, self._duration_s = features, duration_s
         self._config = self._read_config()
         self._sampling = Sampling(job.temperature > 0, job.seed, job.rule)
         self._language: int | None = None
@@ -155,13 +158,18 @@ class Recognition:
                     shown = len(emitted)
             with self.clock("post"):
                 segments, done_s = steps.split(emitted, seek / rate, (frames - seek) / rate)
-                self.segments += segments
+                self.segments += [self._within_recording(segment) for segment in segments]
                 kept = sum(len(segment.ids) for segment in segments)
                 advance = round(done_s * rate)
             yield from emitted[shown:kept]
             if advance < 1:
                 break  # a pair of times at the very start: going on would never end
             seek += advance
+
+    def _within_recording(self, segment: Segment) -> Segment:
+        """A segment ends with the recording at the latest, not with the window around it."""
+        end_s = max(segment.start_s, min(segment.end_s, self._duration_s))
+        return replace(segment, end_s=end_s)
 
     def heard(self) -> Heard:
         """The outcome, once the iteration is over."""

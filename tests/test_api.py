@@ -381,3 +381,35 @@ def test_the_sampling_rate_is_honoured(checkpoints: dict[str, str]) -> None:
         direct = whole.transcribe(at_44, sampling_rate=44_100, language="en")
         by_hand = whole.transcribe(load_audio(at_44, 44_100), sampling_rate=RATE, language="en")
     assert direct.ids == by_hand.ids
+
+
+class TestFaces:
+    def test_a_segment_ends_with_the_recording(self, checkpoints: dict[str, str]) -> None:
+        with mmspec.load(checkpoints["target"]) as whole:
+            window_s = whole._target.window_s
+            samples = speech(7)[: int(0.6 * window_s * RATE)]
+            said = whole.transcribe(samples, sampling_rate=RATE, language="en", timestamps=False)
+        assert said.segments[-1].end_s == pytest.approx(len(samples) / RATE)
+        assert said.segments[-1].end_s < window_s
+
+    def test_a_model_object_transcribes_with_its_processor(
+        self, checkpoints: dict[str, str]
+    ) -> None:
+        with mmspec.load(checkpoints["target"]) as named:
+            model, processor = named.model, named.processor
+            expected = named.transcribe(speech(7), sampling_rate=RATE, language="en").ids
+        with mmspec.load(model, processor=processor) as given:
+            assert given.transcribe(speech(7), sampling_rate=RATE, language="en").ids == expected
+
+    def test_packs_are_made_once_and_only_stand_in_while_decoding(
+        self, checkpoints: dict[str, str]
+    ) -> None:
+        from mmspec.kernels import packed
+
+        with mmspec.load(checkpoints["target"]) as whole:
+            layer = whole.model.get_decoder().layers[0].fc1
+            first = packed._packs[id(layer)]
+            for _ in range(2):
+                whole.transcribe(speech(7), sampling_rate=RATE, language="en")
+                assert "forward" not in vars(layer)
+                assert packed._packs[id(layer)] is first

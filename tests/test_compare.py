@@ -36,7 +36,7 @@ def transcriber(draft: Any = "none", gamma: int | str = 3) -> Transcriber:
 
         kind: Any = ModelDraft(whisper, Whisper.of(tiny(2), tiny_processor()))
     else:
-        kind = draft_for(draft, "target", whisper, False)
+        kind = draft_for(draft, whisper, False)
     return Transcriber(whisper, kind, gamma)
 
 

@@ -28,7 +28,9 @@ def test_docstring_examples_run(name: str) -> None:
 def test_some_docstrings_have_examples() -> None:
     finder = doctest.DocTestFinder()
     examples = [
-        test for name in modules() for test in finder.find(importlib.import_module(name))
+        test
+        for name in modules()
+        for test in finder.find(importlib.import_module(name))
         if test.examples
     ]
     assert len(examples) > 10

@@ -157,7 +157,7 @@ def _contenders(
     transcribers = [
         api.Transcriber(
             whisper,
-            api.draft_for(plan.models(draft).draft_kind, plan.target, whisper, code),
+            api.draft_for(plan.models(draft).draft_kind, whisper, code),
             plan.gamma,
         )
         for draft in plan.drafts

@@ -125,7 +125,7 @@ def _fit(name: str, whisper: Any, draft: str, trust_remote_code: bool) -> str:
     from mmspec.proposals import SameVocabulary
 
     try:
-        kind = draft_for(draft, name, whisper, trust_remote_code)
+        kind = draft_for(draft, whisper, trust_remote_code)
     except MMSpecError as error:
         return f"no: {str(error).removeprefix('draft: ')}"
     if not isinstance(kind, ModelDraft):
