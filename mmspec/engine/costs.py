@@ -41,10 +41,15 @@ class BlockCosts:
         self._seen[rows].append(seconds)
 
     def seconds(self, rows: int) -> float | None:
-        """Expected seconds of a block, None where nothing was measured at all."""
+        """Expected seconds of a block, None where nothing was measured at all.
+
+        The first pass of a size also pays for preparing its kernels: sizes that were seen more
+        than once are believed before those that weren't.
+        """
         if not self._seen:
             return None
-        known = {size: typical(values) for size, values in self._seen.items()}
+        settled = {size: values for size, values in self._seen.items() if len(values) > 1}
+        known = {size: typical(values) for size, values in (settled or self._seen).items()}
         below = max((size for size in known if size <= rows), default=None)
         above = min((size for size in known if size >= rows), default=None)
         if below is not None and above is not None:

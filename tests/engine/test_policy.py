@@ -222,11 +222,24 @@ def test_costs_between_measured_sizes_are_interpolated_and_beyond_them_extrapola
 
 def test_one_disturbed_pass_does_not_rule_its_size_out() -> None:
     costs = block_costs(lambda rows: 0.01)
+    for size in range(1, 10):
+        costs.add(size, 0.01)
     calm = costs.relative(5)
     costs.add(5, 0.4)  # another process had the core
     assert costs.relative(5) == pytest.approx(calm, rel=0.1)
     fresh = block_costs(lambda rows: 0.4 if rows == 5 else 0.01)
     assert fresh.relative(5) <= (5 + 1 + 4 * ROW_PRIOR) / 2, "never dearer than its rows one by one"
+
+
+def test_the_first_pass_of_a_size_is_not_believed_before_settled_sizes() -> None:
+    costs = BlockCosts()
+    costs.add(1, 0.5)  # prepares its kernels
+    assert costs.seconds(1) == pytest.approx(0.5), "where it is all that is known"
+    for _ in range(3):
+        costs.add(8, 0.02)
+    assert costs.seconds(1) == pytest.approx(0.02 / (1 + 7 * ROW_PRIOR))
+    costs.add(1, 0.01)
+    assert costs.seconds(1) == pytest.approx(0.01)
 
 
 def test_costs_without_measurements_are_priors() -> None:
