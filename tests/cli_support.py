@@ -49,7 +49,7 @@ def there(*arguments: object) -> subprocess.Popen[str]:
     """Start `mmspec` in another process."""
     code = "from mmspec.cli import main; main()"
     return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
+        [sys.executable, "-P", "-c", code, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -49,7 +49,7 @@ class TestHelp:
             "assert not heavy, heavy"
         )
         start = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+        subprocess.run([sys.executable, "-P", "-c", code], check=True, cwd=ROOT)
         assert time.perf_counter() - start < 5  # about 0.2 s on an idle machine
 
     @pytest.mark.parametrize("command", [[], ["transcribe"], ["demo"], ["info"], ["bench", "asr"]])
@@ -60,7 +60,7 @@ class TestHelp:
         assert not done.err
 
     def test_module(self) -> None:
-        command = [sys.executable, "-m", "mmspec", "--version"]
+        command = [sys.executable, "-P", "-m", "mmspec", "--version"]
         done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
         assert done.stdout == f"mmspec {mmspec.__version__}\n"
 
