@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.models.whisper.modeling_whisper import WhisperDecoder
 
 from mmspec.modalities.decoder import DecoderTarget
 
 
-def can_run_lean(decoder: nn.Module) -> bool:
+def can_run_lean(decoder: Any) -> bool:
     """Whether this decoder is the plain architecture that `LeanWhisperTarget` computes."""
     return (
         type(decoder) is WhisperDecoder
