@@ -175,7 +175,11 @@ def test_a_hub_that_gives_nothing(tmp_path: Path) -> None:
     )
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-P", "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     lines = done.stdout.splitlines()
     assert len(lines) == 1
