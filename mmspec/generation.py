@@ -6,7 +6,7 @@ the decoding loop to mmspec, so that whatever it accepts means the same here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -309,7 +309,7 @@ def generate(
         streamer=streamer,
     )
     loop._counts_goes = True
-    given = dict(inputs) if hasattr(inputs, "keys") else {"inputs": inputs}
+    given = dict(inputs) if isinstance(inputs, Mapping) else {"inputs": inputs}
     if "input_features" in given:
         given["inputs"] = given.pop("input_features")
     features = given.pop("inputs")

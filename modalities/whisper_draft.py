@@ -144,6 +144,7 @@ class ModelDraft(Draft):
     vocabulary: Vocabulary = field(init=False)
     shares_encoder: bool = field(init=False)
     encoder_runs: int = field(init=False, default=0)
+    _opening_s: float | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.vocabulary = vocabulary_between(self.target, self.drafter)
@@ -160,10 +161,12 @@ class ModelDraft(Draft):
 
         def open_drafter() -> Drafter:
             states = self._states(window)
+            encode_s = 0.0 if self.shares_encoder else window.clock.last
             with window.clock("prefill"):
                 model = self.drafter.open(states)
                 prompt = window.draft_prompt(self.drafter)
                 model.score(prompt, keep=0)
+            self._opening_s = encode_s + window.clock.last
             return ModelDrafter(
                 model,
                 prompt,
@@ -175,8 +178,23 @@ class ModelDraft(Draft):
                 conditioning=conditioning,
             )
 
-        before = Outlook("model", first=0.7, rest=0.8, available=self.drafter.steps.context)
+        before = Outlook(
+            "model",
+            first=0.7,
+            rest=0.8,
+            available=self.drafter.steps.context,
+            opening_s=self._expected_opening_s(window),
+        )
         return LazyDrafter(self.name, self._cost, conditioning, before, open_drafter)
+
+    def _expected_opening_s(self, window: Window) -> float:
+        """What opening took last time; before the first, the target's encoder time, by size."""
+        if self._opening_s is not None:
+            return self._opening_s
+        if self.shares_encoder:
+            return 0.0
+        share = _size(self.drafter.model.get_encoder()) / _size(self.target.model.get_encoder())
+        return share * window.clock.seconds["encode"]
 
     def _states(self, window: Window) -> Tensor:
         if self.shares_encoder:
@@ -234,10 +252,13 @@ def encoders_equal(one: Any, other: Any) -> bool:
     )
 
 
+def _size(module: Any) -> int:
+    return sum(weight.numel() for weight in module.parameters())
+
+
 def _step_size(decoder: Any, head: Any) -> int:
     """Weights that one decoding step reads: layers and vocabulary projection, no embeddings."""
-    weights = sum(weight.numel() for weight in decoder.layers.parameters())
-    return weights + head.weight.numel()
+    return _size(decoder.layers) + head.weight.numel()
 
 
 def _decoder_size(whisper: Whisper) -> int:

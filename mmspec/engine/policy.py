@@ -25,6 +25,8 @@ PRIOR_WEIGHT = 2.0
 """Observations that a drafter's own expectation counts for."""
 
 
+EXPECTED_UNITS = 64
+"""Units that an output is expected to have still to come, where there is room for more."""
 FADE = 0.9
 """Weight that an observation keeps at each later one: what was seen some ten units ago is old."""
 
@@ -117,12 +119,23 @@ class AdaptivePolicy:
         candidates = [gamma for gamma in CANDIDATES if gamma <= limit]
         gains = {gamma: self.gain(outlook, cost_prior, gamma) for gamma in candidates}
         best = max(candidates, key=lambda gamma: gains[gamma])
+        if not self._repays(outlook.opening_s, gains[best], room):
+            return 0
         if gains[best] >= MARGIN:
             return best
         if self._idle < self._patience:
             return 0
         self._idle, self._patience = 0, self._patience * 2
         return 1
+
+    def _repays(self, opening_s: float, gain: float, room: int) -> bool:
+        """Whether a gain on the units to be expected is worth what opening the drafter takes."""
+        if opening_s <= 0:
+            return True
+        step = self.costs.seconds(1)
+        if step is None or gain <= 1:
+            return False  # an ordinary step comes first, and says what a step is worth
+        return min(room, EXPECTED_UNITS) * step * (1 - 1 / gain) > opening_s
 
     def gain(self, outlook: Outlook, cost_prior: float, gamma: int) -> float:
         """Expected speed over ordinary decoding at γ: E(γ) / (γ·c + v(γ))."""

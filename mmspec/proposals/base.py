@@ -80,12 +80,14 @@ class Outlook:
         first: prior probability that the first unit is accepted.
         rest: prior probability that a later unit is, given that those before it were.
         available: how many units it could propose at most (0: nothing to propose).
+        opening_s: seconds that it needs before it can propose at all (its own encoder run).
     """
 
     context: str
     first: float
     rest: float
     available: int
+    opening_s: float = 0.0
 
 
 class Drafter(ABC):

@@ -10,7 +10,13 @@ import pytest
 
 from mmspec.engine import AdaptivePolicy, BlockCosts, FixedPolicy
 from mmspec.engine.costs import MEMORY, ROW_PRIOR
-from mmspec.engine.policy import CANDIDATES, FIRST_PROBE, MARGIN, RoundRecord
+from mmspec.engine.policy import (
+    CANDIDATES,
+    EXPECTED_UNITS,
+    FIRST_PROBE,
+    MARGIN,
+    RoundRecord,
+)
 from mmspec.errors import OptionError
 from mmspec.proposals import Outlook
 from tests.toys import PROMPT, decode, drafter_for, ordinary, perfect, toy_law
@@ -245,3 +251,18 @@ def test_the_first_pass_of_a_size_is_not_believed_before_settled_sizes() -> None
 def test_costs_without_measurements_are_priors() -> None:
     assert BlockCosts().seconds(3) is None
     assert BlockCosts().relative(3) == pytest.approx(1 + 2 * ROW_PRIOR)
+
+
+def test_a_drafter_is_opened_only_where_the_gain_repays_it() -> None:
+    policy = AdaptivePolicy(block_costs(lambda rows: 0.01))
+    cheap = Outlook("any", 0.9, 0.95, 1000, opening_s=0.01)
+    dear = Outlook("any", 0.9, 0.95, 1000, opening_s=5.0)
+    assert policy.choose(cheap, 0.1, 100) > 0
+    assert policy.choose(dear, 0.1, 100) == 0
+    for _ in range(10):  # nor is it opened for a probe
+        policy.observe(RoundRecord("none", 0, 0, 50, 1, 0.0, 0.01))
+        assert policy.choose(dear, 0.1, 100) == 0
+    assert AdaptivePolicy().choose(cheap, 0.1, 100) == 0, "what a step is worth isn't known yet"
+    saved_s = EXPECTED_UNITS * 0.01
+    never = Outlook("any", 0.9, 0.95, 1000, opening_s=saved_s)
+    assert policy.choose(never, 0.0, 10_000) == 0, "more than all the time there is to save"
