@@ -35,10 +35,14 @@ class BlockCosts:
 
     def __init__(self) -> None:
         self._seen: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=MEMORY))
+        self._first: dict[int, float] = {}  # sizes seen once
+        self._settled: dict[int, float] = {}  # typical seconds of sizes seen more than once
 
     def add(self, rows: int, seconds: float) -> None:
         """Note that a block of `rows` took `seconds`."""
-        self._seen[rows].append(seconds)
+        seen = self._seen[rows]
+        seen.append(seconds)
+        (self._settled if len(seen) > 1 else self._first)[rows] = typical(seen)
 
     def seconds(self, rows: int) -> float | None:
         """Expected seconds of a block, None where nothing was measured at all.
@@ -46,19 +50,16 @@ class BlockCosts:
         The first pass of a size also pays for preparing its kernels: sizes that were seen more
         than once are believed before those that weren't.
         """
-        if not self._seen:
-            return None
-        settled = {size: values for size, values in self._seen.items() if len(values) > 1}
-        known = {size: typical(values) for size, values in (settled or self._seen).items()}
-        below = max((size for size in known if size <= rows), default=None)
-        above = min((size for size in known if size >= rows), default=None)
+        known = self._settled or self._first
+        if rows in known:
+            return known[rows]
+        below = max((size for size in known if size < rows), default=None)
+        above = min((size for size in known if size > rows), default=None)
         if below is not None and above is not None:
-            if below == above:
-                return known[below]
             share = (rows - below) / (above - below)
             return known[below] + share * (known[above] - known[below])
         nearest = below if below is not None else above
-        if nearest is None:  # unreachable: something was seen
+        if nearest is None:
             return None
         return known[nearest] * (1 + ROW_PRIOR * (rows - 1)) / (1 + ROW_PRIOR * (nearest - 1))
 

@@ -9,6 +9,7 @@ section 3, in the form that needs no i.i.d. assumption); γ is the argmax of the
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -114,14 +115,12 @@ class AdaptivePolicy:
     def choose(self, outlook: Outlook, cost_prior: float, room: int) -> int:
         """The γ with the best expected gain, or 0 where none is expected."""
         limit = min(outlook.available, room, self.most)
-        if limit < 1:
+        if limit < 1 or not self._repays(outlook.opening_s, float("inf"), room):
             return 0
-        candidates = [gamma for gamma in CANDIDATES if gamma <= limit]
-        gains = {gamma: self.gain(outlook, cost_prior, gamma) for gamma in candidates}
-        best = max(candidates, key=lambda gamma: gains[gamma])
-        if not self._repays(outlook.opening_s, gains[best], room):
+        gain, best = self._best(outlook, cost_prior, limit)
+        if not self._repays(outlook.opening_s, gain, room):
             return 0
-        if gains[best] >= MARGIN:
+        if gain >= MARGIN:
             return best
         if self._idle < self._patience:
             return 0
@@ -139,15 +138,29 @@ class AdaptivePolicy:
 
     def gain(self, outlook: Outlook, cost_prior: float, gamma: int) -> float:
         """Expected speed over ordinary decoding at γ: E(γ) / (γ·c + v(γ))."""
-        first = self._first[outlook.context].estimate(outlook.first)
+        return dict(self._gains(outlook, cost_prior, [gamma]))[gamma]
+
+    def _best(self, outlook: Outlook, cost_prior: float, limit: int) -> tuple[float, int]:
+        """The best expected gain up to a limit, and the least γ that has it."""
+        candidates = [gamma for gamma in CANDIDATES if gamma <= limit]
+        gains = self._gains(outlook, cost_prior, candidates)
+        return max(((gain, gamma) for gamma, gain in gains), key=lambda pair: pair[0])
+
+    def _gains(
+        self, outlook: Outlook, cost_prior: float, gammas: Sequence[int]
+    ) -> Iterator[tuple[int, float]]:
+        """(γ, expected gain) for rising γ; the survivals are added up once for all of them."""
+        survival = self._first[outlook.context].estimate(outlook.first)
         rest = self._rest[outlook.context].estimate(outlook.rest)
-        survival, expected = first, 1.0
-        for _ in range(gamma):
-            expected += survival
-            survival *= rest
         step = self.costs.seconds(1)
         draft = typical(self._draft_s) / step if self._draft_s and step else cost_prior
-        return expected / (gamma * draft + self.costs.relative(gamma + 1))
+        expected, drafted = 1.0, 0
+        for gamma in gammas:
+            for _ in range(drafted, gamma):
+                expected += survival
+                survival *= rest
+            drafted = gamma
+            yield gamma, expected / (gamma * draft + self.costs.relative(gamma + 1))
 
     def observe(self, record: RoundRecord) -> None:
         """Costs of the passes, and how far the proposal survived."""
