@@ -77,7 +77,7 @@ class CustomGenerate:
         processor: Any = None,
         streamer: Any = None,
     ) -> None:
-        self._draft, self._gamma, self._packed = draft, gamma, packed
+        self._draft, self._packed = draft, packed
         self._seed, self._rule, self._hypothesis = seed, rule, hypothesis
         self._processor, self._streamer = processor, streamer
         self._costs = BlockCosts()
