@@ -24,6 +24,7 @@ from mmspec.modalities.whisper_draft import (
 )
 from mmspec.modalities.whisper_window import Pair
 from mmspec.report import Report
+from mmspec.trace import Origin, Round
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class Transcription:
         segments: with times where timestamps were asked for, else one over the whole audio.
         language: code of the given or detected language; None for English-only models.
         report: how it was obtained.
+        origins: the same for each id: drafted and accepted, or the target's own.
+        trace: every round of the run; an origin names its round.
     """
 
     text: str
@@ -53,6 +56,8 @@ class Transcription:
     segments: tuple[SpokenSegment, ...]
     language: str | None
     report: Report
+    origins: tuple[Origin, ...]
+    trace: tuple[Round, ...]
 
 
 class Transcriber:
@@ -216,7 +221,15 @@ class Transcriber:
             SpokenSegment(part.start_s, part.end_s, text, part.ids)
             for part, text in zip(heard.segments, heard.segment_texts, strict=True)
         )
-        return Transcription(heard.text, heard.ids, segments, heard.language, heard.report)
+        return Transcription(
+            text=heard.text,
+            ids=heard.ids,
+            segments=segments,
+            language=heard.language,
+            report=heard.report,
+            origins=heard.origins,
+            trace=heard.trace,
+        )
 
 
 JOB_FIELDS = frozenset(field.name for field in fields(Job))

@@ -32,17 +32,23 @@ class Clock:
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
         """Count what runs inside under `phase`; a phase inside a phase is counted once, its own."""
-        start = self._now()
+        start = self.now()
         self._nested_s.append(0.0)
         try:
             yield
         finally:
-            elapsed = self._now() - start
+            elapsed = self.now() - start
             self.last = elapsed - self._nested_s.pop()
             self._nested_s[-1] += elapsed
             self.seconds[phase] += self.last
 
-    def _now(self) -> float:
+    def charge(self, phase: str, seconds: float) -> None:
+        """Count seconds that were measured elsewhere: a request's share of a pass with others."""
+        self.last = seconds
+        self.seconds[phase] += seconds
+
+    def now(self) -> float:
+        """Seconds on the wall, once the device has done what it was given."""
         if self._synchronise:
             torch.cuda.synchronize(self._device)
         return time.perf_counter()

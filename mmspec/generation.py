@@ -33,7 +33,7 @@ from mmspec.modalities.whisper_generate import (
     Prepared,
     Row,
     check_ears,
-    decode_row,
+    decode_rows,
     drafter_without_encoder,
     padded,
 )
@@ -150,7 +150,7 @@ class CustomGenerate:
             streamer if streamer is not None else self._streamer,
         )
         check_ears(job)
-        decoded = [decode_row(job, row) for row in range(rows)]
+        decoded = decode_rows(job)
         self.reports = tuple(row.report for row in decoded)
         self.history += self.reports
         self._go += self._counts_goes

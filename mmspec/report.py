@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from mmspec.trace import Origin, Round
+
 
 @dataclass(frozen=True, slots=True)
 class DrafterShare:
@@ -113,29 +115,34 @@ class Tally:
     blocks: Counter[int] = field(default_factory=Counter)
     """Target passes by block size; 0 is a round that needed none (a first unit, undrafted)."""
     faults: list[str] = field(default_factory=list)
+    trace: list[Round] = field(default_factory=list)
+    """Every round, in order."""
 
-    def add(self, drafter: str, proposed: int, accepted: int, emitted: int) -> None:
+    def add(self, done: Round) -> None:
         """Count one round."""
+        proposed, accepted = len(done.proposal), done.accepted
         self.rounds += 1
-        self.tokens += emitted
+        self.tokens += len(done.emitted)
         self.proposed += proposed
         self.accepted += accepted
-        if emitted > accepted:
-            if accepted < proposed:
-                self.recovered += 1
-            else:
-                self.bonus += 1
+        if len(done.emitted) > accepted:
+            self.recovered += done.rejected
+            self.bonus += not done.rejected
         if proposed:
             self.lengths[accepted] += 1
-            share = self.by_drafter.setdefault(drafter, [0, 0])
+            share = self.by_drafter.setdefault(done.drafter, [0, 0])
             share[0] += proposed
             share[1] += accepted
-        # A unit was judged if all before it were kept; a block that a stop unit ended judges no
-        # further ones.
-        judged = accepted if emitted == accepted else min(accepted + 1, proposed)
-        for offset in range(judged):
+        for offset in range(done.judged):
             self.reached[offset] += 1
             self.kept[offset] += offset < accepted
+        self.blocks[done.block] += 1
+        self.trace.append(done)
+
+    def origins(self, first_round: int = 0) -> list[Origin]:
+        """How each unit came about that was emitted from a round on."""
+        rounds = enumerate(self.trace[first_round:], first_round)
+        return [origin for number, done in rounds for origin in done.origins(number)]
 
     def report(self, **facts: Any) -> Report:
         """The finished report; `facts` are the fields that rounds don't tell."""

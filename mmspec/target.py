@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from mmspec.clock import Clock
 from mmspec.state import DecoderState
 
 
@@ -19,7 +21,8 @@ class Target(Protocol):
         vocab_size: width of the rows that `score` returns.
         capacity: positions it can hold.
         device: where its rows live.
-        forwards: forward passes so far.
+        forwards: forward passes so far; one that several targets share counts for each.
+        takes_trees: whether `score` can be given `parents`.
     """
 
     state: DecoderState
@@ -27,16 +30,66 @@ class Target(Protocol):
     capacity: int
     device: torch.device
     forwards: int
+    takes_trees: bool
 
-    def score(self, ids: Sequence[int], keep: int) -> Tensor:
+    def score(self, ids: Sequence[int], keep: int, parents: Sequence[int] | None = None) -> Tensor:
         """Append `ids` to the state; return the laws behind the last `keep` of them.
+
+        Args:
+            ids: the block.
+            keep: rows wanted.
+            parents: for a tree: index of the unit that each one follows, -1 for what the state
+                holds already; None where each follows the one before it.
 
         Returns:
             Float32 logits `[keep, vocab_size]`; the last row is the law of the unit after `ids`.
-            Row i must not depend on ids behind it.
+            A row must depend on no units of the block but those that lead to it.
+        """
+        ...
+
+    def score_together(self, passes: Sequence[Pass]) -> list[Tensor]:
+        """Several passes of targets that may share a forward, this one among them.
+
+        Returns:
+            What each target's `score` would have returned.
         """
         ...
 
     def close(self) -> None:
         """Release state and kernels; the model object is as it was before it was opened."""
         ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pass:
+    """A forward pass that a request needs next.
+
+    Attributes:
+        target: whose.
+        ids: the block, as for `Target.score`.
+        keep: rows wanted.
+        parents: the block's shape, where it is a tree.
+        clock: of the request.
+        phase: what its seconds are counted as.
+    """
+
+    target: Target
+    ids: Sequence[int]
+    keep: int
+    parents: Sequence[int] | None
+    clock: Clock
+    phase: str
+
+    @property
+    def kind(self) -> Any:
+        """Passes of one kind may run together."""
+        return type(self.target)
+
+    def run(self) -> Tensor:
+        """Run it by itself."""
+        with self.clock(self.phase):
+            return self.target.score(self.ids, self.keep, self.parents)
+
+    def run_together(self, passes: Sequence[Pass]) -> list[Tensor]:
+        """Run it with others of its kind, itself among them."""
+        return self.target.score_together(passes)

@@ -16,6 +16,7 @@ from mmspec.compat import cache_argument
 from mmspec.errors import ModelError
 from mmspec.kernels import PackedLinears
 from mmspec.state import DecoderState
+from mmspec.target import Pass
 
 
 class DecoderTarget:
@@ -46,12 +47,17 @@ class DecoderTarget:
         self.forwards = 0
         self._packed = packed
 
+    @property
+    def takes_trees(self) -> bool:
+        """Whether the attention kernel takes a mask of ours."""
+        return self._decoder.config._attn_implementation in ("sdpa", "eager")
+
     @torch.no_grad()
-    def score(self, ids: Sequence[int], keep: int) -> Tensor:
+    def score(self, ids: Sequence[int], keep: int, parents: Sequence[int] | None = None) -> Tensor:
         """Append `ids`; float32 logits `[keep, V]` behind the last `keep` of them."""
         block = torch.tensor([list(ids)], dtype=torch.long, device=self.device)
         with self.state.block(len(ids)):
-            hidden = self._hidden(block)
+            hidden = self._hidden(block, parents)
             if keep == 0:
                 logits = hidden.new_empty(0, self.vocab_size)
             else:
@@ -59,12 +65,23 @@ class DecoderTarget:
         self.forwards += 1
         return logits.float()
 
-    def _hidden(self, block: Tensor) -> Tensor:
+    def score_together(self, passes: Sequence[Pass]) -> list[Tensor]:
+        """One after the other: transformers' forward knows no rows of unequal length."""
+        return [one.target.score(one.ids, one.keep, one.parents) for one in passes]
+
+    def _hidden(self, block: Tensor, parents: Sequence[int] | None) -> Tensor:
         """The decoder's last hidden states `[1, n, D]` for a block of ids `[1, n]`."""
+        shape: dict[str, Tensor] = {}
+        if parents is not None:
+            positions, sees = tree_shape(parents, self.state.length, self.device)
+            hidden_from = torch.zeros(sees.shape, dtype=self._encoder_states.dtype)
+            hidden_from = hidden_from.to(self.device).masked_fill(~sees, -torch.inf)
+            shape = {"position_ids": positions[None], "attention_mask": hidden_from[None, None]}
         return self._decoder(
             input_ids=block,
             encoder_hidden_states=self._encoder_states,
             use_cache=True,
+            **shape,
             **cache_argument(type(self._decoder), self.state.cache),
         ).last_hidden_state
 
@@ -73,6 +90,29 @@ class DecoderTarget:
         self.state.close()
         if self._packed is not None:
             self._packed.close()
+
+
+def tree_shape(parents: Sequence[int], length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Positions and visibility of a tree of n units behind `length` positions.
+
+    Returns:
+        (positions `[n]`, what each unit sees `[n, length + n]`, bool).
+
+    Example:
+        >>> positions, sees = tree_shape([-1, 0, 0], 1, torch.device("cpu"))
+        >>> positions.tolist(), sees.long().tolist()
+        ([1, 2, 2], [[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 1]])
+    """
+    size = len(parents)
+    sees = torch.zeros(size, length + size, dtype=torch.bool)
+    sees[:, :length] = True
+    positions = []
+    for unit, parent in enumerate(parents):
+        if parent >= 0:
+            sees[unit] = sees[parent]
+        sees[unit, length + unit] = True
+        positions.append(length if parent < 0 else positions[parent] + 1)
+    return torch.tensor(positions, device=device), sees.to(device)
 
 
 def check_inference_mode(model: nn.Module, role: str) -> None:

@@ -17,15 +17,17 @@ from transformers.generation import logits_process as hf
 
 from mmspec.clock import Clock
 from mmspec.compat import prepared_config, prepared_criteria, prepared_processors
-from mmspec.engine import Sampling, Stops
+from mmspec.engine import Sampling, Steps, Stops, run_alone, stepwise
 from mmspec.engine.account import Account
 from mmspec.errors import InputError, OptionError
-from mmspec.factorizations import Segment
+from mmspec.factorizations import Segment, WhisperSteps
 from mmspec.modalities.decoder import DecoderTarget
 from mmspec.modalities.whisper import Whisper
 from mmspec.modalities.whisper_draft import Window
-from mmspec.modalities.whisper_window import Pair, read_prompt
+from mmspec.modalities.whisper_window import Encoding, Pair, read_prompt
 from mmspec.report import Report
+from mmspec.target import Pass
+from mmspec.trace import Origin, Round
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Heard:
-    """The outcome: ids as transformers' `generate` returns them, segments, and the report."""
+    """The outcome: ids as transformers' `generate` returns them, segments, and the report.
+
+    `origins` tells of each id how it was obtained; `trace` holds every round.
+    """
 
     ids: tuple[int, ...]
     text: str
@@ -73,6 +78,8 @@ class Heard:
     segment_texts: tuple[str, ...]
     language: str | None
     report: Report
+    origins: tuple[Origin, ...]
+    trace: tuple[Round, ...]
 
 
 class Recognition:
@@ -96,7 +103,9 @@ class Recognition:
         self._config = self._read_config()
         self._sampling = Sampling(job.temperature > 0, job.seed, job.rule)
         self._language: int | None = None
+        self._certain: list[int] = []
         self.segments: list[Segment] = []
+        self.origins: list[Origin] = []
 
     def _read_config(self) -> Any:
         job = self.job
@@ -133,35 +142,39 @@ class Recognition:
 
     def run(self) -> Heard:
         """Decode to the end."""
-        for _ in self:
-            pass
+        run_alone(self.steps())
         return self.heard()
 
     def __iter__(self) -> Iterator[int]:
         """Ids of the transcript as they are certain, prompts and ends left out."""
+        for _ in stepwise(self.steps()):
+            yield from self._take_certain()
+        yield from self._take_certain()
+
+    def _take_certain(self) -> list[int]:
+        certain = list(self._certain)
+        self._certain.clear()
+        return certain
+
+    def steps(self) -> Steps[None]:
+        """The decoding, as a request that leaves passes and encoder runs to whoever runs it."""
         with self.clock("encode"):
             features = self._features(self.whisper)
-        steps = self.whisper.steps
         frames, rate = features.shape[-1], self.whisper.frames_per_second
         seek = 0
         while seek < frames:
-            emitted: list[int] = []
-            shown, had_pair = 0, False
-            for unit in self._decode_window(_from(features, seek), seek):
-                if unit in self._ends:
-                    continue  # it is the last one
-                emitted.append(unit)
-                pair = len(emitted) > 1 and all(map(steps.is_timestamp, emitted[-2:]))
-                had_pair |= pair
-                if pair or not had_pair:  # else it may be decoded again, in the next go
-                    yield from emitted[shown:]
-                    shown = len(emitted)
+            window = _Certainty(self.whisper.steps, self._ends, self._certain.append)
+            rounds = len(self._account.tally.trace)
+            yield from self._decode_window(_from(features, seek), seek, window)
             with self.clock("post"):
-                segments, done_s = steps.split(emitted, seek / rate, (frames - seek) / rate)
+                segments, done_s = self.whisper.steps.split(
+                    window.ids, seek / rate, (frames - seek) / rate
+                )
                 self.segments += [self._within_recording(segment) for segment in segments]
                 kept = sum(len(segment.ids) for segment in segments)
+                self.origins += self._account.tally.origins(rounds)[:kept]
                 advance = round(done_s * rate)
-            yield from emitted[shown:kept]
+            window.settle(kept)
             if advance < 1:
                 break  # a pair of times at the very start: going on would never end
             seek += advance
@@ -178,26 +191,31 @@ class Recognition:
             texts = [self.whisper.text(part).strip() for part in (ids, *self._parts())]
         report = self._account.report(self._sampling, self._pair.costs)
         return Heard(
-            ids, texts[0], tuple(self.segments), tuple(texts[1:]), self._language_code(), report
+            ids,
+            texts[0],
+            tuple(self.segments),
+            tuple(texts[1:]),
+            self._language_code(),
+            report,
+            tuple(self.origins),
+            tuple(self._account.tally.trace),
         )
 
     def _parts(self) -> list[tuple[int, ...]]:
         return [segment.ids for segment in self.segments]
 
-    def _decode_window(self, features: Tensor, seek: int) -> Iterator[int]:
+    def _decode_window(self, features: Tensor, seek: int, heard: _Certainty) -> Steps[None]:
         pair, account, job = self._pair, self._account, self.job
-        with self.clock("encode"):
-            states = self.whisper.encode(features)
-            account.encoder_runs += 1
+        states = yield Encoding(self.whisper, features, self.clock)
+        account.encoder_runs += 1
         with pair.target(states, account) as target:
-            with self.clock("prefill"):
-                prompt = self._prompt(target)
+            prompt = yield from self._prompt(target)
             if len(prompt) >= target.capacity:
                 raise OptionError(
                     f"the prompt takes {len(prompt)} of the decoder's {target.capacity} "
                     "positions: shorten the previous text"
                 )
-            first_row = read_prompt(target, prompt, account)
+            first_row = yield from read_prompt(target, prompt, account)
             window = Window(
                 target,
                 prompt,
@@ -219,7 +237,8 @@ class Recognition:
                 sampling=self._sampling.of_part(0, account.encoder_runs - 1),
                 streamer=job.streamer,
             ) as session:
-                yield from session
+                while session.finish_reason is None:
+                    heard.add((yield from session.steps()))
             if job.streamer is not None:
                 job.streamer.end()
 
@@ -267,7 +286,7 @@ class Recognition:
             return prompt_length + config.max_new_tokens
         return min(config.max_length + min(context // 2 - 1, prompt_length), context)
 
-    def _prompt(self, target: DecoderTarget) -> tuple[int, ...]:
+    def _prompt(self, target: DecoderTarget) -> Steps[tuple[int, ...]]:
         """The prompt; where the language has to be detected, the target reads its start first."""
         steps, job = self.whisper.steps, self.job
         task, named = job.task or getattr(self._config, "task", None), job.language
@@ -281,7 +300,9 @@ class Recognition:
             language = self.whisper.language_id(named)
             task = task or ("transcribe" if steps.tasks else None)
         elif steps.languages and not (use_forced and steps.forced[:1] not in ((), (None,))):
-            language = self._language if self._language is not None else self._detect(target)
+            language = self._language
+            if language is None:
+                language = yield from self._detect(target)
         self._language = language
         previous = () if job.previous is None else self.whisper.previous_units(job.previous)
         if previous and target.state.length:
@@ -297,9 +318,10 @@ class Recognition:
         except ValueError as error:
             raise OptionError(str(error)) from None
 
-    def _detect(self, target: DecoderTarget) -> int:
+    def _detect(self, target: DecoderTarget) -> Steps[int]:
         """The likeliest language, from the row behind the start mark (no second encoder run)."""
-        row = target.score([self.whisper.steps.start], keep=1)[0]
+        start = [self.whisper.steps.start]
+        row = (yield Pass(target, start, 1, None, self.clock, "prefill"))[0]
         units = [unit for _, unit in self.whisper.steps.languages]
         return units[int(row[units].argmax())]
 
@@ -336,6 +358,43 @@ class Recognition:
 
     def _language_code(self) -> str | None:
         return None if self._language is None else self.whisper.language_code(self._language)
+
+
+class _Certainty:
+    """Which units of a window are certain to stay while it is being decoded.
+
+    With timestamps, what follows a window's last pair of times may be decoded again in the next
+    go, so it is certain only once the window is over.
+
+    Args:
+        steps: the descriptor.
+        ends: units that end an output and are no part of it.
+        say: called with every unit as soon as it is certain.
+    """
+
+    def __init__(
+        self, steps: WhisperSteps, ends: frozenset[int], say: Callable[[int], None]
+    ) -> None:
+        self.ids: list[int] = []
+        self._steps, self._ends, self._say = steps, ends, say
+        self._said, self._had_pair = 0, False
+
+    def add(self, units: Sequence[int]) -> None:
+        """Units that a round has committed."""
+        for unit in units:
+            if unit in self._ends:
+                continue  # it is the last one
+            self.ids.append(unit)
+            pair = len(self.ids) > 1 and all(map(self._steps.is_timestamp, self.ids[-2:]))
+            self._had_pair |= pair
+            if pair or not self._had_pair:
+                self.settle(len(self.ids))
+
+    def settle(self, count: int) -> None:
+        """The first `count` units are certain."""
+        for unit in self.ids[self._said : count]:
+            self._say(unit)
+        self._said = max(self._said, count)
 
 
 def _from(features: Tensor, seek: int) -> Tensor:

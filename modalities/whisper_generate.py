@@ -1,7 +1,7 @@
 """Whisper inside transformers' `generate`: it prepares everything, mmspec decodes.
 
-`generate` has made the encoder states, the prompt, the processors and the criteria; each row of
-the batch is decoded by itself from there, so a row is never held back by another one.
+`generate` has made the encoder states, the prompt, the processors and the criteria. From there the
+rows of a batch share their forward passes, each at its own pace.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torch import Tensor
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from mmspec.clock import Clock
-from mmspec.engine import Sampling, Scores, Stops
+from mmspec.engine import Sampling, Scores, Steps, Stops, run_together
 from mmspec.engine.account import Account
 from mmspec.errors import ModelError
 from mmspec.modalities.whisper import Whisper
 from mmspec.modalities.whisper_draft import ModelDraft, Window
-from mmspec.modalities.whisper_window import Pair, read_prompt
+from mmspec.modalities.whisper_window import Pair, decode, read_prompt
 from mmspec.proposals import SameVocabulary
 from mmspec.report import Report
 
@@ -71,8 +71,23 @@ class Row:
     report: Report
 
 
-def decode_row(job: Prepared, row: int) -> Row:
-    """Decode one row of a prepared batch."""
+def decode_rows(job: Prepared) -> list[Row]:
+    """Decode the rows of a prepared batch together; each is held back by none of the others.
+
+    Raises:
+        Exception: whatever a row raised.
+    """
+    rows: dict[int, Row] = {}
+    requests = (_decode_row(job, row) for row in range(len(job.input_ids)))
+    width = len(job.input_ids) if job.streamer is None else 1  # a streamer gets row after row
+    for number, outcome in run_together(requests, width):
+        if isinstance(outcome, Exception):
+            raise outcome
+        rows[number] = outcome
+    return [rows[number] for number in sorted(rows)]
+
+
+def _decode_row(job: Prepared, row: int) -> Steps[Row]:
     pair = job.pair
     account = Account(Clock(pair.whisper.device))  # transformers ran the encoder before
     states, prompt = job.encoder_states[row : row + 1], job.input_ids[row].tolist()
@@ -80,7 +95,7 @@ def decode_row(job: Prepared, row: int) -> Row:
     limit = min(job.config.max_length or context, context)
     scores = Scores([], []) if job.collects_scores else None
     with pair.target(states, account) as target:
-        first_row = read_prompt(target, prompt, account)
+        first_row = yield from read_prompt(target, prompt, account)
         window = Window(
             target,
             prompt,
@@ -100,7 +115,9 @@ def decode_row(job: Prepared, row: int) -> Row:
             streamer=job.streamer,
             scores=scores,
         ) as session:
-            ids = session.run()
+            ids = yield from decode(session)
+        if job.streamer is not None:
+            job.streamer.end()
     return Row(ids, scores, account.report(job.sampling, pair.costs))
 
 

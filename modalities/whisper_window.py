@@ -7,14 +7,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from mmspec.engine import Chooser, Policy, Processors, Sampling, Scores, Session, Stops
+from mmspec.clock import Clock
+from mmspec.engine import Chooser, Policy, Processors, Sampling, Scores, Session, Steps, Stops
 from mmspec.engine.account import Account
 from mmspec.engine.costs import BlockCosts
 from mmspec.modalities.decoder import DecoderTarget
 from mmspec.modalities.whisper import Whisper
 from mmspec.modalities.whisper_draft import Draft, Window
+from mmspec.target import Pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +86,51 @@ class Pair:
                 drafter.close()
 
 
-def read_prompt(target: DecoderTarget, prompt: Sequence[int], account: Account) -> Tensor:
+def read_prompt(target: DecoderTarget, prompt: Sequence[int], account: Account) -> Steps[Tensor]:
     """Let the target read what it hasn't read of its prompt; the row behind it `[1, V]`."""
-    with account.clock("prefill"):
-        row = target.score(prompt[target.state.length :], keep=1)
-        target.state.freeze()
+    unread = prompt[target.state.length :]
+    row = yield Pass(target, unread, 1, None, account.clock, "prefill")
+    target.state.freeze()
     return row
+
+
+def decode(session: Session) -> Steps[list[int]]:
+    """A session's rounds to its end; what it emitted."""
+    while session.finish_reason is None:
+        yield from session.steps()
+    return session.prefix.emitted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoding:
+    """An encoder run that a request needs next.
+
+    Attributes:
+        whisper: whose encoder.
+        features: one window `[1, bins, frames]`.
+        clock: of the request.
+    """
+
+    whisper: Whisper
+    features: Tensor
+    clock: Clock
+
+    @property
+    def phase(self) -> str:
+        """What its seconds are counted as."""
+        return "encode"
+
+    @property
+    def kind(self) -> int:
+        """Windows of one model may be encoded together."""
+        return id(self.whisper.model)
+
+    def run(self) -> Tensor:
+        """Encoder states `[1, S, D]`."""
+        with self.clock(self.phase):
+            return self.whisper.encode(self.features)
+
+    def run_together(self, works: Sequence[Encoding]) -> list[Tensor]:
+        """States of several windows, from one run."""
+        states = self.whisper.encode(torch.cat([work.features for work in works]))
+        return list(states.split(1))

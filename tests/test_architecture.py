@@ -23,6 +23,7 @@ CORE = {
     "state",
     "streaming",
     "target",
+    "trace",
 }
 """The acceptance core. Whatever else lies in `mmspec/` is the face and may import everything."""
 

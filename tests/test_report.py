@@ -16,7 +16,7 @@ from mmspec.clock import PHASES, Clock
 from mmspec.prefix import Prefix
 from mmspec.report import Report, Tally
 from mmspec.streaming import TextPieces
-from tests.toys import CPU, DRAFTERS, PROMPT, decode, drafter_for, ordinary, toy_law
+from tests.toys import CPU, DRAFTERS, PROMPT, a_round, decode, drafter_for, ordinary, toy_law
 
 LONG = len(PROMPT) + 20
 
@@ -62,16 +62,18 @@ def test_emitted_is_accepted_and_recovered_and_bonus(
 def test_a_stop_inside_a_block_counts_nothing_behind_it() -> None:
     """A1, A6: a unit that wasn't emitted wasn't accepted, and wasn't judged either."""
     tally = Tally()
-    tally.add("d", proposed=5, accepted=2, emitted=2)  # the second accepted unit was the stop
+    tally.add(
+        a_round("d", proposed=5, accepted=2, emitted=2)
+    )  # the second accepted unit was the stop
     assert (tally.tokens, tally.accepted, tally.recovered, tally.bonus) == (2, 2, 0, 0)
     assert report_of(tally).acceptance_by_offset == (1.0, 1.0)
-    tally.add("d", proposed=5, accepted=2, emitted=3)
+    tally.add(a_round("d", proposed=5, accepted=2, emitted=3))
     assert (tally.recovered, tally.bonus) == (1, 0)
     assert report_of(tally).proposed_by_offset == (2, 2, 1)
     assert report_of(tally).acceptance_by_offset == (1.0, 1.0, 0.0)
-    tally.add("d", proposed=2, accepted=2, emitted=3)
+    tally.add(a_round("d", proposed=2, accepted=2, emitted=3))
     assert (tally.recovered, tally.bonus) == (1, 1)
-    tally.add("none", proposed=0, accepted=0, emitted=1)
+    tally.add(a_round("none", proposed=0, accepted=0, emitted=1))
     assert tally.bonus == 2
     assert list(report_of(tally).drafters) == ["d"]
 

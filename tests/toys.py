@@ -39,6 +39,8 @@ from mmspec.proposals import (
     ScriptedDrafter,
 )
 from mmspec.state import DecoderState
+from mmspec.target import Pass
+from mmspec.trace import Round
 
 V = 13
 """Units in the usual toy vocabulary."""
@@ -77,22 +79,31 @@ class ToyTarget:
         self.state = DecoderState(1, capacity, cross_attention=False)
         self.vocab_size, self.capacity, self.device = vocab_size, capacity, CPU
         self.forwards = 0
+        self.takes_trees = True
         self.blocks: list[tuple[int, ...]] = []
         self.fault: Callable[[Sequence[int]], None] = lambda ids: None
         self.closed = 0
         self._law = law
 
-    def score(self, ids: Sequence[int], keep: int) -> Tensor:
+    def score(self, ids: Sequence[int], keep: int, parents: Sequence[int] | None = None) -> Tensor:
         written = torch.tensor(list(ids), dtype=torch.float64).view(1, 1, -1, 1)
+        length = self.state.length
+        parents = range(-1, len(ids) - 1) if parents is None else parents
         with self.state.block(len(ids)):
             held, _ = self.state.cache.update(written, written.clone(), 0)
             self.fault(ids)
-            prefix = tuple(int(unit) for unit in held[0, 0, :, 0].tolist())
-            ends = range(len(prefix) - keep + 1, len(prefix) + 1)
-            rows = [self._law(prefix[:end]) for end in ends]
+            units = tuple(int(unit) for unit in held[0, 0, :, 0].tolist())
+            before: list[tuple[int, ...]] = []
+            for index, parent in enumerate(parents):
+                leading = units[:length] if parent < 0 else before[parent]
+                before.append((*leading, units[length + index]))
+            rows = [self._law(prefix) for prefix in before[len(ids) - keep :]]
         self.forwards += 1
         self.blocks.append(tuple(ids))
         return torch.stack(rows).clone() if rows else torch.empty(0, self.vocab_size)
+
+    def score_together(self, passes: Sequence[Pass]) -> list[Tensor]:
+        return [one.target.score(one.ids, one.keep, one.parents) for one in passes]
 
     @property
     def held(self) -> tuple[int, ...]:
@@ -244,3 +255,28 @@ def decode(law: Law, drafter: Drafter | None = None, gamma: int | Policy = 4, **
     run = open_session(law, drafter, gamma, **given)
     run.ids = run.session.run()
     return run
+
+
+def a_round(
+    drafter: str = "d",
+    *,
+    proposed: int,
+    accepted: int,
+    emitted: int,
+    context: str = "any",
+    draft_s: float = 0.0,
+    verify_s: float = 0.01,
+) -> Round:
+    """A chain's round by its counts."""
+    return Round(
+        drafter=drafter,
+        context=context,
+        proposal=(1,) * proposed,
+        path=tuple(range(accepted)),
+        emitted=(1,) * emitted,
+        rejected=accepted < min(proposed, emitted),
+        depth=proposed,
+        block=proposed + 1,
+        draft_s=draft_s,
+        verify_s=verify_s,
+    )

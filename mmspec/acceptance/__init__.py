@@ -33,6 +33,7 @@ from mmspec.acceptance.keyed import keyed
 from mmspec.acceptance.noise import derive_seed, gumbel, uniforms
 from mmspec.acceptance.selection import default_rule
 from mmspec.acceptance.token import token
+from mmspec.acceptance.tree import own_choices, walk
 
 __all__ = [
     "Decision",
@@ -42,6 +43,8 @@ __all__ = [
     "greedy",
     "gumbel",
     "keyed",
+    "own_choices",
     "token",
     "uniforms",
+    "walk",
 ]

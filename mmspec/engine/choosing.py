@@ -74,17 +74,36 @@ class Chooser:
             has_draft_probs=proposal.draft_probs is not None,
         )
 
-    def decide(self, rows: Tensor, proposal: Proposal, start: int) -> tuple[int, int]:
+    def decide(self, rows: Tensor, proposal: Proposal, start: int) -> tuple[tuple[int, ...], int]:
         """Judge a proposal.
 
         Args:
-            rows: processed laws `[n + 1, V]` of the n drafted units and the one after them.
+            rows: processed laws `[n + 1, V]` of the n drafted units and the one after them; in a
+                tree, row 0 behind the prefix and row `i + 1` behind unit i.
             proposal: the drafted units.
             start: absolute position of the first drafted unit.
 
         Returns:
-            (units accepted, the recovered or bonus unit). One host synchronisation.
+            (indices of the accepted units, the recovered or bonus unit). One host synchronisation.
         """
+        if proposal.parents is not None:
+            choices = self._own_choices(rows, proposal, start).tolist()
+            return acceptance.walk(choices, proposal.ids, proposal.parents)
+        accepted, unit = self._decide_chain(rows, proposal, start)
+        return tuple(range(accepted)), unit
+
+    def _own_choices(self, rows: Tensor, proposal: Proposal, start: int) -> Tensor:
+        if not self._sampling.sample:
+            return acceptance.own_choices(rows)
+        if self.rule(proposal) == "keyed":
+            depths = torch.tensor([0, *proposal.depths], device=rows.device)
+            return acceptance.own_choices(rows, noise=self._noise_at(rows, start + depths))
+        coins = torch.rand(
+            len(rows), dtype=torch.float64, device=rows.device, generator=self._generator
+        )
+        return acceptance.own_choices(rows, uniforms=coins)
+
+    def _decide_chain(self, rows: Tensor, proposal: Proposal, start: int) -> tuple[int, int]:
         count, device = len(proposal), rows.device
         ids = torch.tensor([proposal.ids], dtype=torch.long, device=device).view(1, count)
         lengths = torch.tensor([count], device=device)
@@ -114,7 +133,9 @@ class Chooser:
         return int(torch.multinomial(law, 1, generator=self._generator)), law
 
     def _noise(self, rows: Tensor, start: int) -> Tensor:
+        return self._noise_at(rows, torch.arange(start, start + len(rows), device=rows.device))
+
+    def _noise_at(self, rows: Tensor, positions: Tensor) -> Tensor:
         if self._sampling.seed is None:
             raise OptionError("keyed noise without a seed")
-        positions = torch.arange(start, start + len(rows), device=rows.device)
         return acceptance.gumbel(self._sampling.seed, positions, rows.shape[-1], rows.device)

@@ -16,6 +16,7 @@ from typing import Protocol
 from mmspec.engine.costs import MEMORY, BlockCosts, typical
 from mmspec.errors import OptionError
 from mmspec.proposals.base import Outlook
+from mmspec.trace import Round
 
 CANDIDATES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48)
 MARGIN = 1.02
@@ -32,19 +33,6 @@ FADE = 0.9
 """Weight that an observation keeps at each later one: what was seen some ten units ago is old."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoundRecord:
-    """What one round did, for the policy and the report."""
-
-    context: str
-    proposed: int
-    accepted: int
-    emitted: int
-    block: int
-    draft_s: float
-    verify_s: float
-
-
 class Policy(Protocol):
     """Chooses γ for the next round."""
 
@@ -52,7 +40,7 @@ class Policy(Protocol):
         """Units to draft now, at most `room`; 0 is an ordinary step."""
         ...
 
-    def observe(self, record: RoundRecord) -> None:
+    def observe(self, done: Round) -> None:
         """Learn from a round."""
         ...
 
@@ -71,7 +59,7 @@ class FixedPolicy:
         """γ, cut to what is available and fits."""
         return max(0, min(self.gamma, outlook.available, room))
 
-    def observe(self, record: RoundRecord) -> None:
+    def observe(self, done: Round) -> None:
         """A fixed policy doesn't learn."""
 
 
@@ -160,15 +148,17 @@ class AdaptivePolicy:
                 expected += survival
                 survival *= rest
             drafted = gamma
-            yield gamma, expected / (gamma * draft + self.costs.relative(gamma + 1))
+            cost = gamma * draft + self.costs.relative(gamma * outlook.branches + 1)
+            yield gamma, expected / cost
 
-    def observe(self, record: RoundRecord) -> None:
+    def observe(self, done: Round) -> None:
         """Costs of the passes, and how far the proposal survived."""
-        if not record.proposed:
-            self._idle += record.emitted
+        if not done.proposal:
+            self._idle += len(done.emitted)
             return
-        self._draft_s.append(record.draft_s / record.proposed)
-        self._first[record.context].add(min(record.accepted, 1), 1)
-        if record.accepted >= 1 and record.proposed > 1:
-            tried = min(record.accepted + 1, record.proposed) - 1
-            self._rest[record.context].add(record.accepted - 1, tried)
+        self._draft_s.append(done.draft_s / done.depth)
+        accepted, tried = done.accepted, done.judged
+        if tried:
+            self._first[done.context].add(min(accepted, 1), 1)
+        if tried > 1:
+            self._rest[done.context].add(accepted - 1, tried - 1)

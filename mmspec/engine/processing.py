@@ -182,13 +182,15 @@ class Processors:
                     names = f"{type(other).__name__} and {type(processor).__name__}"
                     self.refuses_blocks = f"{names} share a memory"
 
-    def __call__(self, rows: Tensor, prefix: Prefix, drafted: Sequence[int]) -> Tensor:
-        """Process `rows` `[n, V]`: row i is the law behind the prefix and `drafted[:i]`.
+    def __call__(
+        self, rows: Tensor, prefix: Prefix, drafted: Sequence[int], skipped: int = 0
+    ) -> Tensor:
+        """Process `rows` `[n, V]`: row i is the law behind the prefix and `drafted[:skipped + i]`.
 
         The prefix must be showing the draft (`Prefix.show_draft`). Rows may be written to. Fewer
         rows come back (at least one) where a memory turns out to be past copying on the way.
         """
-        start = len(prefix)
+        start = len(prefix) + skipped
         ids = _Joined(prefix.ids, drafted)
         for processor, form in self._steps:
             if form is None:

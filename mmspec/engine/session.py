@@ -8,7 +8,7 @@ first unit is the row that the prefill left behind.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,14 +17,16 @@ from transformers.generation.streamers import BaseStreamer
 from mmspec.clock import Clock
 from mmspec.engine.choosing import Chooser
 from mmspec.engine.costs import BlockCosts
-from mmspec.engine.policy import Policy, RoundRecord
+from mmspec.engine.policy import Policy
 from mmspec.engine.processing import Processors
 from mmspec.engine.stopping import ScoresSoFar, Stops
+from mmspec.engine.work import Steps, run_alone
 from mmspec.errors import OptionError
 from mmspec.prefix import Prefix
 from mmspec.proposals.base import Drafter, Outlook, Pick, Proposal
 from mmspec.report import Tally
-from mmspec.target import Target
+from mmspec.target import Pass, Target
+from mmspec.trace import Round
 
 NOTHING = Outlook("none", 0.0, 0.0, 0)
 
@@ -108,12 +110,16 @@ class Session:
             self._streamer.end()
         return self.prefix.emitted
 
-    @torch.no_grad()
     def round(self) -> tuple[int, ...]:
         """One transaction: propose, verify, commit. Returns the units that it emitted.
 
         After the output's end there is nothing left to do, and nothing is emitted.
         """
+        return run_alone(self.steps())
+
+    @torch.no_grad()
+    def steps(self) -> Steps[tuple[int, ...]]:
+        """A round that leaves its forward pass to whoever runs it: alone, or with others."""
         if self.finish_reason is not None:
             return ()
         mark = self._target.state.mark()
@@ -121,31 +127,36 @@ class Session:
             with self.clock("draft"):
                 outlook, proposal = self._propose()
             draft_s = self.clock.last
+            ids, parents = self._block(proposal)
+            scored, verify_s = None, 0.0
+            if ids:
+                keep = len(proposal) + self._has_pending
+                scored = yield Pass(self._target, ids, keep, parents, self.clock, "verify")
+                verify_s = self.clock.last
             with self.clock("verify"):
-                block, raw, rows = self._verify(proposal)
+                raw, rows = self._rows(scored, proposal)
                 proposal = proposal.crop(len(rows) - 1)
-                accepted, unit = self._chooser.decide(rows, proposal, len(self.prefix))
-            verify_s = self.clock.last
-            units = (*proposal.ids[:accepted], unit)
-            kept, reason = self._stops.cut(self._showing(units), units, self._scores_with(rows))
+                path, unit = self._chooser.decide(rows, proposal, len(self.prefix))
+            verify_s += self.clock.last
+            units = (*(proposal.ids[index] for index in path), unit)
+            behind = [0, *(index + 1 for index in path)]  # the rows that the units were drawn from
+            kept, reason = self._stops.cut(
+                self._showing(units), units, self._scores_with(rows, behind)
+            )
         except BaseException:
             self._target.state.restore(mark)
             self._processors.commit(0)
             self._tell_drafter(len(self.prefix))  # what it has drafted never was
             raise
         with self.clock("reconcile"):
-            emitted, accepted, self.finish_reason = units[:kept], min(accepted, kept), reason
-            self._commit(proposal, accepted, emitted)
-            self._keep_scores(raw, rows, len(emitted))
-            self._stream(emitted)
-            record = RoundRecord(
-                outlook.context, len(proposal), accepted, len(emitted), block, draft_s, verify_s
-            )
-            self.tally.blocks[block] += 1
-            if block:
-                self.costs.add(block, verify_s)
-            self._policy.observe(record)
-        return emitted
+            done = self._done(outlook, proposal, path[:kept], units[:kept], len(ids))
+            done = replace(done, draft_s=draft_s, verify_s=verify_s)
+            self._commit(done, tree=proposal.parents is not None)
+            self.finish_reason = reason
+            self._keep_scores(raw, rows, behind[:kept])
+            self._stream(done.emitted)
+            self._learn(done)
+        return done.emitted
 
     def _propose(self) -> tuple[Outlook, Proposal]:
         """What the drafter offers within the room that is left; nothing if it fails."""
@@ -159,37 +170,97 @@ class Session:
             if limit < 1:
                 return outlook, Proposal()
             proposal = drafter.propose(self.prefix, limit, self._picker())
-            return outlook, self._until_stop(proposal.check(limit, self._target.vocab_size))
+            proposal.check(limit, self._target.vocab_size, outlook.branches)
+            # A memory can be undone along one branch only.
+            if self._processors.has_memory or not self._target.takes_trees:
+                proposal = proposal.trunk()
+            return outlook, proposal.until(self._stops.stop_units)
         except Exception as error:  # a drafter may fail in any way; the output goes on without it
             self._dismiss_drafter(f"dismissed: {type(error).__name__}: {error}")
             return NOTHING, Proposal()
 
-    def _verify(self, proposal: Proposal) -> tuple[int, Tensor, Tensor]:
-        """Score the proposal in one forward: (block size, raw rows, processed rows)."""
+    @property
+    def _has_pending(self) -> bool:
+        """Whether the last committed unit still has to be fed (all but the first round)."""
+        return self._target.state.length < len(self.prefix)
+
+    def _block(self, proposal: Proposal) -> tuple[list[int], list[int] | None]:
+        """What the target is fed: what is pending, then the draft; and its shape if it's a tree."""
         pending = list(self.prefix.ids[self._target.state.length :])
-        block = [*pending, *proposal.ids]
-        if pending:
-            raw = self._target.score(block, keep=len(proposal) + 1)
-        elif block:
-            raw = torch.cat([self._first_row, self._target.score(block, keep=len(proposal))])
-        else:
+        if proposal.parents is None:
+            return [*pending, *proposal.ids], None
+        trunk = [index - 1 for index in range(len(pending))]
+        parents = [*trunk, *(parent + len(pending) for parent in proposal.parents)]
+        return [*pending, *proposal.ids], parents
+
+    def _rows(self, scored: Tensor | None, proposal: Proposal) -> tuple[Tensor, Tensor]:
+        """The laws behind the prefix and behind every drafted unit: (raw, processed)."""
+        if scored is None:
             raw = self._first_row
-        self.prefix.show_draft(proposal.ids)
-        keeps_raw = self._scores is not None or not pending
-        rows = self._processors(raw.clone() if keeps_raw else raw, self.prefix, proposal.ids)
+        elif len(scored) == len(proposal):  # the first round: nothing was pending
+            raw = torch.cat([self._first_row, scored])
+        else:
+            raw = scored
+        keeps_raw = self._scores is not None or raw is self._first_row
+        rows = self._processed(raw.clone() if keeps_raw else raw, proposal)
         if self._processors.refuses_blocks:
             self._dismiss_drafter(f"decoded without speculation: {self._processors.refuses_blocks}")
-        return len(block), raw, rows
+        return raw, rows
 
-    def _commit(self, proposal: Proposal, accepted: int, emitted: Sequence[int]) -> None:
+    def _processed(self, rows: Tensor, proposal: Proposal) -> Tensor:
+        """Every row at its own drafted prefix; a tree chain by chain, each row once."""
+        if proposal.parents is None:
+            self.prefix.show_draft(proposal.ids)
+            return self._processors(rows, self.prefix, proposal.ids)
+        done = rows.clone()
+        for number, (units, chain) in enumerate(proposal.runs()):
+            behind = [0] * (number == 0) + [index + 1 for index in chain]
+            self.prefix.show_draft(units)
+            skipped = len(units) + 1 - len(behind)
+            done[behind] = self._processors(rows[behind], self.prefix, units, skipped)
+        return done
+
+    def _done(
+        self,
+        outlook: Outlook,
+        proposal: Proposal,
+        path: tuple[int, ...],
+        units: tuple[int, ...],
+        block: int,
+    ) -> Round:
+        """What the round did. A unit that a stop cut off was neither kept nor judged."""
+        if proposal.parents is None:
+            had_more = len(path) < len(proposal)
+        else:
+            had_more = (path[-1] if path else -1) in proposal.parents
+        return Round(
+            drafter="none" if self._drafter is None else self._drafter.name,
+            context=outlook.context,
+            proposal=proposal.ids,
+            path=path,
+            emitted=units,
+            rejected=had_more and len(units) > len(path),
+            depth=proposal.depth,
+            block=block,
+            draft_s=0.0,
+            verify_s=0.0,
+        )
+
+    def _commit(self, done: Round, *, tree: bool) -> None:
         """Make the emitted units part of the prefix, and nothing else part of any state."""
-        agreed = len(self.prefix) + accepted
-        self.prefix.extend(emitted)
-        self._target.state.commit(min(self._target.state.length, len(self.prefix) - 1))
-        self._processors.commit(len(emitted))
-        name = "none" if self._drafter is None else self._drafter.name
-        self.tally.add(name, len(proposal), accepted, len(emitted))
+        agreed, state = len(self.prefix) + done.accepted, self._target.state
+        if tree:
+            state.keep_path(state.length - len(done.proposal), done.path)
+        self.prefix.extend(done.emitted)
+        state.commit(min(state.length, len(self.prefix) - 1))
+        self._processors.commit(len(done.emitted))
         self._tell_drafter(agreed)
+
+    def _learn(self, done: Round) -> None:
+        self.tally.add(done)
+        if done.block:
+            self.costs.add(done.block, done.verify_s)
+        self._policy.observe(done)
 
     def _tell_drafter(self, agreed: int) -> None:
         if self._drafter is not None:
@@ -202,11 +273,11 @@ class Session:
         self.prefix.show_draft(units)
         return self.prefix
 
-    def _scores_with(self, rows: Tensor) -> Callable[[int], ScoresSoFar] | None:
+    def _scores_with(self, rows: Tensor, behind: list[int]) -> Callable[[int], ScoresSoFar] | None:
         if self._scores is None:
             return None
         before = tuple(self._scores.processed)
-        return lambda count: (*before, *rows[:count].split(1))
+        return lambda count: (*before, *rows[behind[:count]].split(1))
 
     def _picker(self) -> Pick:
         """How the drafter draws: the request's processors (a copy) and its randomness."""
@@ -225,17 +296,10 @@ class Session:
 
         return pick
 
-    def _until_stop(self, proposal: Proposal) -> Proposal:
-        """Units behind a stop unit can't be emitted: don't pay for them."""
-        for length, unit in enumerate(proposal.ids, 1):
-            if unit in self._stops.stop_units:
-                return proposal.crop(length)
-        return proposal
-
-    def _keep_scores(self, raw: Tensor, rows: Tensor, count: int) -> None:
+    def _keep_scores(self, raw: Tensor, rows: Tensor, behind: list[int]) -> None:
         if self._scores is not None:
-            self._scores.raw += raw[:count].split(1)
-            self._scores.processed += rows[:count].split(1)
+            self._scores.raw += raw[behind].split(1)
+            self._scores.processed += rows[behind].split(1)
 
     def _stream(self, emitted: Sequence[int]) -> None:
         if self._streamer is not None:

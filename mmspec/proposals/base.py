@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -22,53 +22,145 @@ law is None where the unit is a function of the logits (greedy, keyed noise): on
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proposal:
-    """Drafted units.
+    """Drafted units: one continuation, or a tree of several that share their beginnings.
 
     Attributes:
-        ids: the units, first to be decided first.
+        ids: the units; in a chain the first to be decided first, in a tree parents before children.
         draft_probs: `[len(ids), V]`, the laws that the units were really drawn from, or None for
             a deterministic proposal.
+        parents: index of each unit's parent, -1 for the committed prefix; None for a chain.
+
+    Example:
+        >>> tree = Proposal((7, 8, 9), parents=(-1, 0, -1))  # 7 8, or 9
+        >>> tree.depth, tree.depths, tree.trunk().ids
+        (2, (1, 2, 1), (7, 8))
     """
 
     ids: tuple[int, ...] = ()
     draft_probs: Tensor | None = None
+    parents: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """How many units lead to each unit, itself included."""
+        if self.parents is None:
+            return tuple(range(1, len(self.ids) + 1))
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(1 if parent < 0 else depths[parent] + 1)
+        return tuple(depths)
+
+    @property
+    def depth(self) -> int:
+        """Drafted units in a row, at most."""
+        return len(self.ids) if self.parents is None else max(self.depths, default=0)
 
     def crop(self, length: int) -> Proposal:
         """The first `length` units. Lawful only where `length` doesn't depend on later units."""
         if length >= len(self.ids):
             return self
         probs = None if self.draft_probs is None else self.draft_probs[:length]
-        return Proposal(self.ids[:length], probs)
+        parents = None if self.parents is None else self.parents[:length]
+        return Proposal(self.ids[:length], probs, parents)
 
-    def check(self, limit: int, vocab_size: int) -> Proposal:
+    def until(self, stop_units: Collection[int]) -> Proposal:
+        """Without what would follow a stop unit: it can't be emitted, so it isn't paid for."""
+        if self.parents is None:
+            for length, unit in enumerate(self.ids, 1):
+                if unit in stop_units:
+                    return self.crop(length)
+            return self
+        kept: dict[int, int] = {-1: -1}
+        for index, parent in enumerate(self.parents):
+            if parent in kept and (parent < 0 or self.ids[parent] not in stop_units):
+                kept[index] = len(kept) - 1
+        nodes = [index for index in kept if index >= 0]
+        return Proposal(
+            tuple(self.ids[index] for index in nodes),
+            parents=tuple(kept[self.parents[index]] for index in nodes),
+        )
+
+    def trunk(self) -> Proposal:
+        """A tree's first branch, as a chain."""
+        if self.parents is None:
+            return self
+        path, last = [], -1
+        for index, parent in enumerate(self.parents):
+            if parent == last:
+                path.append(self.ids[index])
+                last = index
+        return Proposal(tuple(path))
+
+    def runs(self) -> Iterator[tuple[list[int], list[int]]]:
+        """The tree as chains: (units that lead to the chain and are in it, indices in the chain).
+
+        Every unit is in one chain; the first is the trunk.
+        """
+        if self.parents is None:
+            yield list(self.ids), list(range(len(self.ids)))
+            return
+        first_child: dict[int, int] = {}
+        for index, parent in enumerate(self.parents):
+            first_child.setdefault(parent, index)
+        for index, parent in enumerate(self.parents):
+            if first_child[parent] == index and parent >= 0:
+                continue  # its parent's chain goes on with it
+            chain = [index]
+            while chain[-1] in first_child:
+                chain.append(first_child[chain[-1]])
+            yield [*self._leading_to(parent), *(self.ids[node] for node in chain)], chain
+
+    def _leading_to(self, index: int) -> list[int]:
+        units: list[int] = []
+        while index >= 0 and self.parents is not None:
+            units.append(self.ids[index])
+            index = self.parents[index]
+        return units[::-1]
+
+    def check(self, limit: int, vocab_size: int, branches: int = 1) -> Proposal:
         """Return itself if it is a proposal that can be verified.
 
+        Args:
+            limit: units in a row that were asked for.
+            vocab_size: of the target.
+            branches: how many rows of so many units the drafter announced.
+
         Raises:
-            DraftError: too long, ids outside the vocabulary, or laws that are none.
+            DraftError: too long, ids outside the vocabulary, laws that are none, or no tree.
         """
-        if len(self.ids) > limit:
+        if self.parents is not None:
+            self._check_tree()
+        if len(self.ids) > limit * branches or self.depth > limit:
             raise DraftError(f"proposed {len(self.ids)} units where at most {limit} were asked for")
         for unit in self.ids:
             if not (isinstance(unit, int) and 0 <= unit < vocab_size):
                 raise DraftError(f"proposed unit {unit!r}, outside 0..{vocab_size - 1}")
         if self.draft_probs is not None and self.ids:
-            shape = tuple(self.draft_probs.shape)
-            if shape != (len(self.ids), vocab_size):
-                raise DraftError(
-                    f"draft_probs have shape {shape}, expected {(len(self.ids), vocab_size)}"
-                )
-            if self.draft_probs.dtype not in (torch.float32, torch.float64):
-                raise DraftError(
-                    f"draft_probs are {self.draft_probs.dtype}, expected float32 or float64"
-                )
-            sums = self.draft_probs.sum(-1)
-            sound = (sums - 1).abs().max() < 1e-3 and self.draft_probs.min() >= 0
-            if not bool(sound):  # NaN compares false, so it lands here too
-                raise DraftError("draft_probs are no probability laws (NaN, negative, or sum ≠ 1)")
+            _check_laws(self.draft_probs, (len(self.ids), vocab_size))
         return self
+
+    def _check_tree(self) -> None:
+        if self.draft_probs is not None:
+            raise DraftError("a tree has no draft_probs: only deterministic units can branch")
+        parents = self.parents or ()
+        if len(parents) != len(self.ids) or any(
+            not -1 <= parent < index for index, parent in enumerate(parents)
+        ):
+            raise DraftError(f"parents {parents} are no tree over {len(self.ids)} units")
+
+
+def _check_laws(draft_probs: Tensor, shape: tuple[int, int]) -> None:
+    if tuple(draft_probs.shape) != shape:
+        raise DraftError(f"draft_probs have shape {tuple(draft_probs.shape)}, expected {shape}")
+    if draft_probs.dtype not in (torch.float32, torch.float64):
+        raise DraftError(f"draft_probs are {draft_probs.dtype}, expected float32 or float64")
+    sums = draft_probs.sum(-1)
+    sound = (sums - 1).abs().max() < 1e-3 and draft_probs.min() >= 0
+    if not bool(sound):  # NaN compares false, so it lands here too
+        raise DraftError("draft_probs are no probability laws (NaN, negative, or sum ≠ 1)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +173,7 @@ class Outlook:
         rest: prior probability that a later unit is, given that those before it were.
         available: how many units it could propose at most (0: nothing to propose).
         opening_s: seconds that it needs before it can propose at all (its own encoder run).
+        branches: how many continuations it proposes side by side, each as long as is asked for.
     """
 
     context: str
@@ -88,6 +181,7 @@ class Outlook:
     rest: float
     available: int
     opening_s: float = 0.0
+    branches: int = 1
 
 
 class Drafter(ABC):
@@ -105,7 +199,7 @@ class Drafter(ABC):
 
     @abstractmethod
     def propose(self, prefix: Prefix, limit: int, pick: Pick) -> Proposal:
-        """Propose up to `limit` (≥ 1) units to follow `prefix`."""
+        """Propose up to `limit` (≥ 1) units to follow `prefix`, in each branch of a tree."""
 
     def commit(self, prefix: Prefix, agreed: int) -> None:
         """The round is over: `prefix` is committed, and drafted units agree with it up to `agreed`.

@@ -8,7 +8,7 @@ Rollback is to an absolute position, never clamped, never below the frozen prefi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -164,6 +164,28 @@ class DecoderState:
                 f"of which the first {self.frozen} are frozen"
             )
         self._length = to
+
+    def keep_path(self, start: int, path: Sequence[int]) -> None:
+        """Of the positions from `start` on, keep those of one path through a tree, in order.
+
+        Args:
+            start: absolute position of the tree's first unit.
+            path: indices into the tree, rising.
+
+        Raises:
+            StateError: the path isn't among the positions that the state holds.
+        """
+        end = start + len(path)
+        if any(later <= index for index, later in itertools.pairwise(path)):
+            raise StateError(f"path {tuple(path)} doesn't rise")
+        if path and not 0 <= path[0] <= path[-1] < self._length - start:
+            raise StateError(
+                f"path {tuple(path)} from position {start} leaves the {self._length} positions held"
+            )
+        if path and path[-1] >= len(path):  # else it is where it belongs already
+            for layer in self._growing:
+                layer.move([start + index for index in path], start)
+        self.rollback(end)
 
     def commit(self, to: int) -> None:
         """Roll back to `to` for good: marks taken before are stale from here on."""

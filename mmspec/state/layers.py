@@ -5,6 +5,7 @@ Legend: R rows, H heads, C capacity in positions, T positions in use, D head wid
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -61,6 +62,12 @@ class GrowingLayer(CacheLayerMixin):
         self.keys[:, :, start:end] = key_states
         self.values[:, :, start:end] = value_states
         return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def move(self, positions: Sequence[int], start: int) -> None:
+        """Copy what stands at some positions to `start` and those behind it."""
+        index = torch.tensor(positions, device=self.keys.device)
+        for memory in (self.keys, self.values):
+            memory[:, :, start : start + len(positions)] = memory.index_select(2, index)
 
     def get_seq_length(self) -> int:
         """Positions in use: the owner's length."""

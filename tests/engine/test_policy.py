@@ -15,11 +15,10 @@ from mmspec.engine.policy import (
     EXPECTED_UNITS,
     FIRST_PROBE,
     MARGIN,
-    RoundRecord,
 )
 from mmspec.errors import OptionError
 from mmspec.proposals import Outlook
-from tests.toys import PROMPT, decode, drafter_for, ordinary, perfect, toy_law
+from tests.toys import PROMPT, a_round, decode, drafter_for, ordinary, perfect, toy_law
 
 SURE = Outlook("sure", 0.9, 0.95, 1000)
 HOPELESS = Outlook("hopeless", 0.05, 0.05, 1000)
@@ -90,13 +89,13 @@ def test_what_was_seen_outweighs_what_was_expected() -> None:
     policy = AdaptivePolicy(block_costs(lambda rows: 0.01))
     assert policy.choose(SURE, 0.4, 20) > 4
     for _ in range(12):
-        policy.observe(RoundRecord("sure", 4, 0, 1, 5, 0.016, 0.01))
+        policy.observe(a_round(context="sure", proposed=4, accepted=0, emitted=1, draft_s=0.016))
     assert policy.choose(SURE, 0.4, 20) == 0
     assert policy.gain(SURE, 0.4, 4) < 1
     other = Outlook("another context", 0.9, 0.95, 1000)
     assert policy.gain(other, 0.4, 4) > 1, "acceptance is kept apart by context"
     for _ in range(60):
-        policy.observe(RoundRecord("sure", 4, 4, 5, 5, 0.016, 0.01))
+        policy.observe(a_round(context="sure", proposed=4, accepted=4, emitted=5, draft_s=0.016))
     assert policy.choose(SURE, 0.4, 20) > 4, "and what was seen long ago fades"
 
 
@@ -104,7 +103,7 @@ def test_the_cost_of_drafting_is_measured() -> None:
     policy = AdaptivePolicy(block_costs(lambda rows: 0.01))
     before = policy.gain(SURE, 0.01, 4)
     for _ in range(10):
-        policy.observe(RoundRecord("sure", 4, 4, 5, 5, draft_s=0.08, verify_s=0.01))
+        policy.observe(a_round(context="sure", proposed=4, accepted=4, emitted=5, draft_s=0.08))
     expected = policy.gain(SURE, 0.01, 4)
     assert expected < before / 2, "a prior of 0.01 was wrong: a unit costs two steps"
 
@@ -141,8 +140,13 @@ def simulate(
         probes += [done] if gamma else []
         done += kept + 1
         policy.observe(
-            RoundRecord(
-                outlook.context, gamma, kept, kept + 1, gamma + 1, gamma * draft * step, verify
+            a_round(
+                context=outlook.context,
+                proposed=gamma,
+                accepted=kept,
+                emitted=kept + 1,
+                draft_s=gamma * draft * step,
+                verify_s=verify,
             )
         )
     return time, probes
@@ -260,7 +264,7 @@ def test_a_drafter_is_opened_only_where_the_gain_repays_it() -> None:
     assert policy.choose(cheap, 0.1, 100) > 0
     assert policy.choose(dear, 0.1, 100) == 0
     for _ in range(10):  # nor is it opened for a probe
-        policy.observe(RoundRecord("none", 0, 0, 50, 1, 0.0, 0.01))
+        policy.observe(a_round("none", proposed=0, accepted=0, emitted=50))
         assert policy.choose(dear, 0.1, 100) == 0
     assert AdaptivePolicy().choose(cheap, 0.1, 100) == 0, "what a step is worth isn't known yet"
     saved_s = EXPECTED_UNITS * 0.01

@@ -148,10 +148,10 @@ class TestConditioning:
         """Nothing copies or crops cross-attention keys and values (D7), in no round."""
         seen: set[tuple[int, int]] = set()
         growing: set[int] = set()
-        whole_round = Session.round
+        whole_round = Session.steps
 
-        def watched(session: Session) -> tuple[int, ...]:
-            units = whole_round(session)
+        def watched(session: Session) -> Any:
+            units = yield from whole_round(session)
             cache = session._target.state.cache
             for layer in cache.cross_attention_cache.layers:  # type: ignore[attr-defined]
                 for tensor in (layer.keys, layer.values):
@@ -160,7 +160,7 @@ class TestConditioning:
                 growing.add(layer.keys.data_ptr())
             return units
 
-        monkeypatch.setattr(Session, "round", watched)
+        monkeypatch.setattr(Session, "steps", watched)
         model = shared()
         mmspec.generate(
             model, features(), gamma=4, language="en", **drafter_options(drafter, model, [])
@@ -178,9 +178,9 @@ class TestConditioning:
 def test_slots_past_the_committed_length_are_never_read(
     drafter: str, timestamps: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole_round, whole_propose = Session.round, ModelDrafter.propose
+    whole_round, whole_propose = Session.steps, ModelDrafter.propose
 
-    def poisoned_round(session: Session) -> tuple[int, ...]:
+    def poisoned_round(session: Session) -> Any:
         session._target.state.poison_unused()
         return whole_round(session)
 
@@ -192,7 +192,7 @@ def test_slots_past_the_committed_length_are_never_read(
     model = shared(5)
     asked = {"language": "en", "return_timestamps": timestamps}
     want = model.generate(features(), **asked)
-    monkeypatch.setattr(Session, "round", poisoned_round)
+    monkeypatch.setattr(Session, "steps", poisoned_round)
     monkeypatch.setattr(ModelDrafter, "propose", poisoned_propose)
     chosen = drafter_options(drafter, model, [])
     made = mmspec.generate(model, features(), gamma=4, **asked, **chosen)
@@ -204,14 +204,14 @@ def test_the_poison_is_seen_where_it_is_read(monkeypatch: pytest.MonkeyPatch) ->
     """Else the test above would prove nothing."""
     model = shared()
     want = model.generate(features(), language="en")
-    whole_round = Session.round
+    whole_round = Session.steps
 
-    def poisoned(session: Session) -> tuple[int, ...]:
+    def poisoned(session: Session) -> Any:
         layer = session._target.state.cache.self_attention_cache.layers[0]  # type: ignore[attr-defined]
         layer.keys[:, :, session._target.state.length - 1 :] = torch.nan
         return whole_round(session)
 
-    monkeypatch.setattr(Session, "round", poisoned)
+    monkeypatch.setattr(Session, "steps", poisoned)
     got = mmspec.generate(model, features(), language="en").sequences
     assert not torch.equal(got, want)
 

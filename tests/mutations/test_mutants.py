@@ -19,7 +19,7 @@ from transformers.generation.logits_process import RepetitionPenaltyLogitsProces
 
 from mmspec.engine import Chooser, Processors, Sampling, Session, Stops
 from mmspec.errors import StateError
-from mmspec.proposals import ModelDrafter, SameVocabulary
+from mmspec.proposals import ModelDrafter, Proposal, SameVocabulary
 from mmspec.proposals import model as model_drafting
 from mmspec.state import DecoderState
 from mmspec.state.layers import FrozenLayer, GrowingLayer
@@ -271,42 +271,35 @@ CHECKS: list[Check] = [
 
 
 def row_shift_by_one(patch: Patch) -> None:
-    real = Session._verify
+    real = Session._processed
 
-    def mutant(self: Session, proposal: Any) -> Any:
-        size, raw, rows = real(self, proposal)
-        return size, raw, torch.roll(rows, -1, 0)
+    def mutant(self: Session, rows: Tensor, proposal: Any) -> Tensor:
+        return torch.roll(real(self, rows, proposal), -1, 0)
 
-    patch.setattr(Session, "_verify", mutant)
+    patch.setattr(Session, "_processed", mutant)
 
 
 def prompts_last_token_fed_twice(patch: Patch) -> None:
     def mutant(self: Session, proposal: Any) -> Any:
-        block = [self.prefix.ids[-1], *proposal.ids]
-        raw = self._target.score(block, keep=len(proposal) + 1)
-        self.prefix.show_draft(proposal.ids)
-        return len(block), raw, self._processors(raw.clone(), self.prefix, proposal.ids)
+        return [self.prefix.ids[-1], *proposal.ids], None
 
-    patch.setattr(Session, "_verify", mutant)
+    patch.setattr(Session, "_block", mutant)
+    patch.setattr(Session, "_has_pending", True)
 
 
 def verification_without_the_prefix_state(patch: Patch) -> None:
-    real = Session._verify
+    real = ToyTarget.score
 
-    def mutant(self: Session, proposal: Any) -> Any:
-        block = [*self.prefix.ids[self._target.state.length :], *proposal.ids]
-        if not block:
-            return real(self, proposal)
-        length = self._target.state.length
-        with rolled_back(self._target.state, 0):
-            raw = self._target.score(block, keep=min(len(block), len(proposal) + 1))
-        self._target.state._length = length + len(block)
-        if len(raw) == len(proposal):
-            raw = torch.cat([self._first_row, raw])
-        self.prefix.show_draft(proposal.ids)
-        return len(block), raw, self._processors(raw.clone(), self.prefix, proposal.ids)
+    def mutant(self: ToyTarget, ids: Sequence[int], keep: int, parents: Any = None) -> Tensor:
+        length = self.state.length
+        if length < len(PROMPT):
+            return real(self, ids, keep, parents)
+        with rolled_back(self.state, 0):
+            raw = real(self, ids, keep, parents)
+        self.state._length = length + len(ids)
+        return raw
 
-    patch.setattr(Session, "_verify", mutant)
+    patch.setattr(ToyTarget, "score", mutant)
 
 
 @contextmanager
@@ -318,9 +311,9 @@ def rolled_back(state: DecoderState, to: int) -> Iterator[None]:
 def accepted_units_replayed_one_by_one(patch: Patch) -> None:
     real = Session._commit
 
-    def mutant(self: Session, proposal: Any, accepted: int, emitted: Sequence[int]) -> None:
+    def mutant(self: Session, done: Any, *, tree: bool) -> None:
         start = len(self.prefix) - 1
-        real(self, proposal, accepted, emitted)
+        real(self, done, tree=tree)
         self._target.state.rollback(start)
         for unit in self.prefix.ids[start:-1]:
             self._target.score([unit], keep=1)
@@ -383,7 +376,7 @@ def stop_check_on_the_last_unit_only(patch: Patch) -> None:
         return (kept, reason) if kept == len(units) else (len(units), None)
 
     patch.setattr(Stops, "cut", mutant)
-    patch.setattr(Session, "_until_stop", lambda self, proposal: proposal)
+    patch.setattr(Proposal, "until", lambda self, stop_units: self)
 
 
 def bonus_not_counted_in_the_limit(patch: Patch) -> None:
