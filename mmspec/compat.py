@@ -70,3 +70,20 @@ def prepared_criteria(model: Any, config: Any, criteria: Any, tokenizer: Any) ->
     return model._get_stopping_criteria(
         generation_config=config, stopping_criteria=criteria, tokenizer=tokenizer
     )
+
+
+def words_of_units(tokenizer: Any, units: list[int], language: str) -> list[tuple[str, list[int]]]:
+    """Text units grouped to words as transformers and Whisper's reference implementation do.
+
+    Args:
+        tokenizer: Whisper's.
+        units: text units only.
+        language: a name ("english"); some write without spaces.
+
+    Returns:
+        (text, indices of its units) by word.
+    """
+    from transformers.models.whisper.tokenization_whisper import _combine_tokens_into_words
+
+    texts, _, indices = _combine_tokens_into_words(tokenizer, units, language)
+    return list(zip(texts, indices, strict=True))

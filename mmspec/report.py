@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from mmspec.grounding import ClassShare
 from mmspec.trace import Origin, Round
 
 
@@ -36,6 +37,7 @@ class Report:
         predicted_speedup: expected units per ordinary step, from the costs and the acceptance
             measured in this run; None where no block was measured.
         faults: what went wrong with a drafter, one line each; the output is unaffected.
+        by_class: of grounded and of syntactic units; None where that wasn't asked for.
     """
 
     tokens: int
@@ -58,7 +60,7 @@ class Report:
     predicted_speedup: float | None = None
     exact: bool = True
     faults: tuple[str, ...] = ()
-    by_class: Mapping[str, Any] | None = None
+    by_class: Mapping[str, ClassShare] | None = None
     by_codebook: Mapping[str, Any] | None = None
 
     @property
@@ -87,6 +89,8 @@ class Report:
         data["accepted_length_histogram"] = {
             str(length): count for length, count in sorted(self.accepted_length_histogram.items())
         }
+        if self.by_class is not None:
+            data["by_class"] = {name: share.to_dict() for name, share in self.by_class.items()}
         data["mean_acceptance_length"] = self.mean_acceptance_length
         data["draft_acceptance_rate"] = self.draft_acceptance_rate
         data["seconds"] = {

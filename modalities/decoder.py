@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -84,6 +84,11 @@ class DecoderTarget:
             **shape,
             **cache_argument(type(self._decoder), self.state.cache),
         ).last_hidden_state
+
+    def beside(self) -> Self:
+        """A second target on the same conditioning, nothing read yet; close it before this one."""
+        state = self.state.beside()
+        return type(self)(self._decoder, self._head, self._encoder_states, state)
 
     def close(self) -> None:
         """Release the state and the packed layers."""

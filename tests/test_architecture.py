@@ -16,6 +16,7 @@ CORE = {
     "compat",
     "engine",
     "errors",
+    "grounding",
     "kernels",
     "prefix",
     "proposals",
@@ -23,6 +24,7 @@ CORE = {
     "state",
     "streaming",
     "target",
+    "totals",
     "trace",
 }
 """The acceptance core. Whatever else lies in `mmspec/` is the face and may import everything."""
@@ -43,7 +45,6 @@ FACE = {
     "loading",
     "render",
     "settings",
-    "totals",
 }
 
 MODEL_NAMES = ("whisper", "moonshine", "llama", "qwen", "llava", "musicgen", "mimi", "encodec")

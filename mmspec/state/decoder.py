@@ -84,6 +84,17 @@ class DecoderState:
         borrower.follow_lender()
         return borrower
 
+    def beside(self) -> DecoderState:
+        """An empty state over the same conditioning, with memory of its own for what grows.
+
+        For reading something else, or the same again, without touching this state.
+        """
+        self._check_open()
+        other = DecoderState(len(self._growing), self.capacity, cross_attention=False)
+        other._conditioning = self._conditioning
+        other._cache = other._assemble()
+        return other
+
     def follow_lender(self) -> None:
         """Take over the lender's length: everything that it has committed is known here too.
 
