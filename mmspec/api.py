@@ -319,7 +319,7 @@ def draft_for(draft: Any, target: Whisper, trust_remote_code: bool) -> Draft:
     if draft == "ngram":
         return NgramDraft(target)
     if draft == "hypothesis":
-        return HypothesisDraft()
+        return HypothesisDraft(target)
     if isinstance(draft, str) and draft.startswith("early-exit"):
         _, _, layers = draft.partition(":")
         if not layers.isdecimal():

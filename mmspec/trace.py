@@ -37,6 +37,8 @@ class Round:
             unless a stop ended the output before it.
         rejected: whether the target's own unit stands where another one had been drafted.
         depth: drafted units in a row, at most.
+        branches: continuations that were proposed side by side.
+        branch: which of them the accepted units are from; None where none was right.
         block: positions of the target's forward pass; 0 where none was needed.
         draft_s: seconds spent on drafting.
         verify_s: seconds spent on scoring and judging.
@@ -49,6 +51,8 @@ class Round:
     emitted: tuple[int, ...]
     rejected: bool
     depth: int
+    branches: int
+    branch: int | None
     block: int
     draft_s: float = field(compare=False)
     verify_s: float = field(compare=False)

@@ -6,6 +6,7 @@ whole recordings is in `whisper_decode`, drafters for it in `whisper_draft`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +15,19 @@ import torch
 from torch import Tensor
 from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
-from mmspec.errors import InputError, ModelError, OptionError
+from mmspec.errors import ModelError, OptionError
 from mmspec.factorizations import WhisperSteps
 from mmspec.kernels import PackedLinears
 from mmspec.modalities import whisper_rules as whisper_rules  # registers the rules' block form
 from mmspec.modalities.decoder import DecoderTarget, block_layers, check_inference_mode
+from mmspec.modalities.whisper_features import log_mel
 from mmspec.modalities.whisper_lean import LeanWhisperTarget, can_run_lean
 from mmspec.state import DecoderState
 
 SAMPLING_RATE = 16_000
+
+SPACE = "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}"
+"""How the tokenizer writes a space, as the first character of a word's piece."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,25 +81,17 @@ class Whisper:
         return SAMPLING_RATE / (160 if extractor is None else extractor.hop_length)
 
     def features(self, samples: np.ndarray) -> Tensor:
-        """Log-mel features `[1, mel bins, window frames]` of up to one window of samples.
+        """Log-mel features `[1, mel bins, frames]`: a window's, or as long as a longer recording.
 
         Raises:
-            InputError: the audio is longer than one window.
+            ModelError: processor and model don't fit.
         """
-        extractor = self.processor.feature_extractor
-        seconds, most = len(samples) / SAMPLING_RATE, self.window_s
-        if seconds > most:
-            raise InputError(
-                f"the audio is {seconds:.2f} s long; this model hears {most:g} s at a time and "
-                "longer audio isn't supported yet: cut it into pieces"
-            )
-        bins = self.model.config.num_mel_bins
+        extractor, bins = self.processor.feature_extractor, self.model.config.num_mel_bins
         if extractor.feature_size != bins:
             raise ModelError(
                 f"the processor makes {extractor.feature_size} mel bins, the model takes {bins}"
             )
-        made = extractor(samples, sampling_rate=SAMPLING_RATE, return_tensors="pt")
-        return made.input_features
+        return log_mel(extractor, samples, self.window_s)
 
     @torch.no_grad()
     def encode(self, features: Tensor) -> Tensor:
@@ -148,6 +145,17 @@ class Whisper:
         opening = [self.steps.timestamp_begin] if timestamps else []
         return [*opening, *tokens, *sorted(self.steps.stop_units)[:1]]
 
+    def word_beginnings(self, units: Sequence[int]) -> list[bool] | None:
+        """Whether each unit begins a word; times and marks stand for themselves."""
+        if self.processor is None:
+            return None
+        pieces = self.processor.tokenizer.convert_ids_to_tokens(list(units))
+        texts = min(self.steps.stop_units)  # marks and times follow the text units
+        return [
+            unit >= texts or str(piece).startswith(SPACE)
+            for unit, piece in zip(units, pieces, strict=True)
+        ]
+
     def previous_units(self, text: str) -> tuple[int, ...]:
         """Prompt tokens for a preceding text.
 
@@ -182,10 +190,9 @@ def join_spaces(pieces: list[str], vocabulary: dict[str, int]) -> list[str]:
         >>> join_spaces(["\u0120", "then", "\u0120he"], {"\u0120then": 7})
         ['\u0120then', '\u0120he']
     """
-    space = "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}"
     joined: list[str] = []
     for piece in pieces:
-        if joined and joined[-1] == space and space + piece in vocabulary:
+        if joined and joined[-1] == SPACE and SPACE + piece in vocabulary:
             joined[-1] += piece
         else:
             joined.append(piece)

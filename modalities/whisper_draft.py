@@ -15,6 +15,7 @@ from mmspec.errors import ModelError
 from mmspec.modalities.decoder import DecoderTarget, first_layers
 from mmspec.modalities.whisper import Whisper, target_class
 from mmspec.proposals import (
+    BRANCHES,
     Drafter,
     EarlyExitDrafter,
     HypothesisDrafter,
@@ -87,13 +88,24 @@ class NgramDraft(Draft):
 
 
 class HypothesisDraft(Draft):
-    """A text that the caller has already; without one the window is decoded ordinarily."""
+    """A text that the caller has already; without one the window is decoded ordinarily.
+
+    Args:
+        target: the checkpoint to be drafted for.
+        branches: continuations proposed side by side after a mismatch.
+    """
 
     name = "hypothesis"
 
+    def __init__(self, target: Whisper, branches: int = BRANCHES) -> None:
+        self._target, self._branches = target, branches
+
     def open(self, window: Window) -> Drafter | None:
         """A drafter on the caller's hypothesis."""
-        return HypothesisDrafter(window.hypothesis) if window.hypothesis else None
+        units = window.hypothesis
+        if not units:
+            return None
+        return HypothesisDrafter(units, self._target.word_beginnings(units), self._branches)
 
 
 class EarlyExitDraft(Draft):

@@ -276,6 +276,8 @@ def a_round(
         emitted=(1,) * emitted,
         rejected=accepted < min(proposed, emitted),
         depth=proposed,
+        branches=min(1, proposed),
+        branch=0 if accepted else None,
         block=proposed + 1,
         draft_s=draft_s,
         verify_s=verify_s,

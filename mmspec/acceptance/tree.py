@@ -27,6 +27,7 @@ def own_choices(
         ValueError: Shapes or types do not fit together.
 
     Example:
+        >>> import torch
         >>> own_choices(torch.tensor([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]])).tolist()
         [1, 0]
     """

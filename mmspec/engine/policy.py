@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mmspec.engine.costs import MEMORY, BlockCosts, typical
 from mmspec.errors import OptionError
@@ -33,11 +33,21 @@ FADE = 0.9
 """Weight that an observation keeps at each later one: what was seen some ten units ago is old."""
 
 
-class Policy(Protocol):
-    """Chooses γ for the next round."""
+class Plan(NamedTuple):
+    """What is to be drafted: so many continuations of so many units each (0: an ordinary step)."""
 
-    def choose(self, outlook: Outlook, cost_prior: float, room: int) -> int:
-        """Units to draft now, at most `room`; 0 is an ordinary step."""
+    depth: int
+    branches: int = 1
+
+
+ORDINARY = Plan(0)
+
+
+class Policy(Protocol):
+    """Chooses γ for the next round, and how many continuations of that length."""
+
+    def choose(self, outlook: Outlook, cost_prior: float, room: int) -> Plan:
+        """What to draft now, at most `room` units in a row."""
         ...
 
     def observe(self, done: Round) -> None:
@@ -55,9 +65,9 @@ class FixedPolicy:
         if self.gamma < 0:
             raise OptionError(f"gamma must be 0 or more, got {self.gamma}")
 
-    def choose(self, outlook: Outlook, cost_prior: float, room: int) -> int:
-        """γ, cut to what is available and fits."""
-        return max(0, min(self.gamma, outlook.available, room))
+    def choose(self, outlook: Outlook, cost_prior: float, room: int) -> Plan:
+        """γ, cut to what is available and fits, in as many branches as there are."""
+        return Plan(max(0, min(self.gamma, outlook.available, room)), outlook.branches)
 
     def observe(self, done: Round) -> None:
         """A fixed policy doesn't learn."""
@@ -94,26 +104,26 @@ class AdaptivePolicy:
 
     costs: BlockCosts = field(default_factory=BlockCosts)
     most: int = CANDIDATES[-1]
-    _first: dict[str, _Rate] = field(default_factory=lambda: defaultdict(_Rate))
+    _first: dict[tuple[str, int], _Rate] = field(default_factory=lambda: defaultdict(_Rate))
     _rest: dict[str, _Rate] = field(default_factory=lambda: defaultdict(_Rate))
     _draft_s: deque[float] = field(default_factory=lambda: deque(maxlen=MEMORY))
     _idle: int = 0
     _patience: int = FIRST_PROBE
 
-    def choose(self, outlook: Outlook, cost_prior: float, room: int) -> int:
-        """The γ with the best expected gain, or 0 where none is expected."""
+    def choose(self, outlook: Outlook, cost_prior: float, room: int) -> Plan:
+        """The γ and branches with the best expected gain, or nothing where none is expected."""
         limit = min(outlook.available, room, self.most)
         if limit < 1 or not self._repays(outlook.opening_s, float("inf"), room):
-            return 0
+            return ORDINARY
         gain, best = self._best(outlook, cost_prior, limit)
         if not self._repays(outlook.opening_s, gain, room):
-            return 0
+            return ORDINARY
         if gain >= MARGIN:
             return best
         if self._idle < self._patience:
-            return 0
+            return ORDINARY
         self._idle, self._patience = 0, self._patience * 2
-        return 1
+        return Plan(1)
 
     def _repays(self, opening_s: float, gain: float, room: int) -> bool:
         """Whether a gain on the units to be expected is worth what opening the drafter takes."""
@@ -124,21 +134,26 @@ class AdaptivePolicy:
             return False  # an ordinary step comes first, and says what a step is worth
         return min(room, EXPECTED_UNITS) * step * (1 - 1 / gain) > opening_s
 
-    def gain(self, outlook: Outlook, cost_prior: float, gamma: int) -> float:
+    def gain(self, outlook: Outlook, cost_prior: float, gamma: int, branches: int = 1) -> float:
         """Expected speed over ordinary decoding at γ: E(γ) / (γ·c + v(γ))."""
-        return dict(self._gains(outlook, cost_prior, [gamma]))[gamma]
+        return next(self._gains(outlook, cost_prior, [gamma], branches))[0]
 
-    def _best(self, outlook: Outlook, cost_prior: float, limit: int) -> tuple[float, int]:
-        """The best expected gain up to a limit, and the least γ that has it."""
+    def _best(self, outlook: Outlook, cost_prior: float, limit: int) -> tuple[float, Plan]:
+        """The best expected gain up to a limit, and the least effort that has it."""
         candidates = [gamma for gamma in CANDIDATES if gamma <= limit]
-        gains = self._gains(outlook, cost_prior, candidates)
-        return max(((gain, gamma) for gamma, gain in gains), key=lambda pair: pair[0])
+        gains = [
+            gain
+            for branches in range(1, outlook.branches + 1)
+            for gain in self._gains(outlook, cost_prior, candidates, branches)
+        ]
+        return max(gains, key=lambda pair: pair[0] / MARGIN ** (pair[1].branches - 1))
 
     def _gains(
-        self, outlook: Outlook, cost_prior: float, gammas: Sequence[int]
-    ) -> Iterator[tuple[int, float]]:
-        """(γ, expected gain) for rising γ; the survivals are added up once for all of them."""
-        survival = self._first[outlook.context].estimate(outlook.first)
+        self, outlook: Outlook, cost_prior: float, gammas: Sequence[int], branches: int
+    ) -> Iterator[tuple[float, Plan]]:
+        """(expected gain, plan) for rising γ; the survivals are added up once for all of them."""
+        prior = (outlook.first, *outlook.beside)[branches - 1]
+        survival = self._first[outlook.context, branches].estimate(prior)
         rest = self._rest[outlook.context].estimate(outlook.rest)
         step = self.costs.seconds(1)
         draft = typical(self._draft_s) / step if self._draft_s and step else cost_prior
@@ -148,8 +163,8 @@ class AdaptivePolicy:
                 expected += survival
                 survival *= rest
             drafted = gamma
-            cost = gamma * draft + self.costs.relative(gamma * outlook.branches + 1)
-            yield gamma, expected / cost
+            cost = gamma * draft + self.costs.relative(gamma * branches + 1)
+            yield expected / cost, Plan(gamma, branches)
 
     def observe(self, done: Round) -> None:
         """Costs of the passes, and how far the proposal survived."""
@@ -158,7 +173,8 @@ class AdaptivePolicy:
             return
         self._draft_s.append(done.draft_s / done.depth)
         accepted, tried = done.accepted, done.judged
-        if tried:
-            self._first[done.context].add(min(accepted, 1), 1)
+        for branches in range(1, done.branches + 1) if tried else ():
+            found = done.branch is not None and done.branch < branches
+            self._first[done.context, branches].add(found, 1)
         if tried > 1:
             self._rest[done.context].add(accepted - 1, tried - 1)

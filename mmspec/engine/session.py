@@ -166,15 +166,19 @@ class Session:
             return NOTHING, Proposal()
         try:
             outlook = drafter.outlook(self.prefix)
-            limit = self._policy.choose(outlook, drafter.cost_prior, room)
-            if limit < 1:
-                return outlook, Proposal()
-            proposal = drafter.propose(self.prefix, limit, self._picker())
-            proposal.check(limit, self._target.vocab_size, outlook.branches)
-            # A memory can be undone along one branch only.
             if self._processors.has_memory or not self._target.takes_trees:
-                proposal = proposal.trunk()
-            return outlook, proposal.until(self._stops.stop_units)
+                outlook = replace(outlook, beside=())  # a memory is undone along one branch only
+            plan = self._policy.choose(outlook, drafter.cost_prior, room)
+            if plan.depth < 1:
+                return outlook, Proposal()
+            if plan.branches == 1:
+                proposal = drafter.propose(self.prefix, plan.depth, self._picker())
+            else:
+                proposal = drafter.propose_tree(self.prefix, plan.depth, plan.branches)
+            proposal.check(plan.depth, self._target.vocab_size, plan.branches)
+            proposal = proposal.until(self._stops.stop_units)
+            # Side branches take room in the state that no output will ever fill.
+            return outlook, proposal.crop(self._target.capacity - len(self.prefix))
         except Exception as error:  # a drafter may fail in any way; the output goes on without it
             self._dismiss_drafter(f"dismissed: {type(error).__name__}: {error}")
             return NOTHING, Proposal()
@@ -230,9 +234,10 @@ class Session:
     ) -> Round:
         """What the round did. A unit that a stop cut off was neither kept nor judged."""
         if proposal.parents is None:
-            had_more = len(path) < len(proposal)
+            had_more, roots = len(path) < len(proposal), [0][: len(proposal)]
         else:
             had_more = (path[-1] if path else -1) in proposal.parents
+            roots = [index for index, parent in enumerate(proposal.parents) if parent < 0]
         return Round(
             drafter="none" if self._drafter is None else self._drafter.name,
             context=outlook.context,
@@ -241,6 +246,8 @@ class Session:
             emitted=units,
             rejected=had_more and len(units) > len(path),
             depth=proposal.depth,
+            branches=len(roots),
+            branch=roots.index(path[0]) if path else None,
             block=block,
             draft_s=0.0,
             verify_s=0.0,

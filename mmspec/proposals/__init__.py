@@ -8,6 +8,7 @@ from mmspec.proposals.base import deterministic as deterministic
 from mmspec.proposals.base import fit_vocabulary as fit_vocabulary
 from mmspec.proposals.bridge import VocabularyBridge as VocabularyBridge
 from mmspec.proposals.early_exit import EarlyExitDrafter as EarlyExitDrafter
+from mmspec.proposals.hypothesis import BRANCHES as BRANCHES
 from mmspec.proposals.hypothesis import HypothesisDrafter as HypothesisDrafter
 from mmspec.proposals.lazy import LazyDrafter as LazyDrafter
 from mmspec.proposals.model import ModelDrafter as ModelDrafter

@@ -32,8 +32,8 @@ class Proposal:
 
     Example:
         >>> tree = Proposal((7, 8, 9), parents=(-1, 0, -1))  # 7 8, or 9
-        >>> tree.depth, tree.depths, tree.trunk().ids
-        (2, (1, 2, 1), (7, 8))
+        >>> tree.depth, tree.depths
+        (2, (1, 2, 1))
     """
 
     ids: tuple[int, ...] = ()
@@ -82,17 +82,6 @@ class Proposal:
             tuple(self.ids[index] for index in nodes),
             parents=tuple(kept[self.parents[index]] for index in nodes),
         )
-
-    def trunk(self) -> Proposal:
-        """A tree's first branch, as a chain."""
-        if self.parents is None:
-            return self
-        path, last = [], -1
-        for index, parent in enumerate(self.parents):
-            if parent == last:
-                path.append(self.ids[index])
-                last = index
-        return Proposal(tuple(path))
 
     def runs(self) -> Iterator[tuple[list[int], list[int]]]:
         """The tree as chains: (units that lead to the chain and are in it, indices in the chain).
@@ -173,7 +162,8 @@ class Outlook:
         rest: prior probability that a later unit is, given that those before it were.
         available: how many units it could propose at most (0: nothing to propose).
         opening_s: seconds that it needs before it can propose at all (its own encoder run).
-        branches: how many continuations it proposes side by side, each as long as is asked for.
+        beside: the same as `first` with one more continuation proposed side by side, two more,
+            and so on; empty where there is only one.
     """
 
     context: str
@@ -181,7 +171,12 @@ class Outlook:
     rest: float
     available: int
     opening_s: float = 0.0
-    branches: int = 1
+    beside: tuple[float, ...] = ()
+
+    @property
+    def branches(self) -> int:
+        """Continuations that it could propose side by side."""
+        return 1 + len(self.beside)
 
 
 class Drafter(ABC):
@@ -199,7 +194,14 @@ class Drafter(ABC):
 
     @abstractmethod
     def propose(self, prefix: Prefix, limit: int, pick: Pick) -> Proposal:
-        """Propose up to `limit` (≥ 1) units to follow `prefix`, in each branch of a tree."""
+        """Propose up to `limit` (≥ 1) units to follow `prefix`."""
+
+    def propose_tree(self, prefix: Prefix, limit: int, branches: int) -> Proposal:
+        """Propose up to `branches` (> 1) continuations of up to `limit` units each.
+
+        Only asked of a drafter whose outlook has that many.
+        """
+        raise DraftError(f"{self.name} announced {branches} branches and proposes no trees")
 
     def commit(self, prefix: Prefix, agreed: int) -> None:
         """The round is over: `prefix` is committed, and drafted units agree with it up to `agreed`.

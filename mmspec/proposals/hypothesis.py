@@ -1,12 +1,14 @@
 """Hypothesis drafting: the caller already has a text that is nearly right.
 
 An earlier pass, another recogniser's transcript, a reading of the same page. While it agrees with
-the target it is the perfect draft; after a mismatch it has to be lined up again with what was
-committed (a word too many, one missing, one different) and goes on from there.
+the target it is the perfect draft. After a mismatch it has to be lined up again with what was
+committed: a word was one too many, missing, or another one. Which of these it was isn't known yet,
+so the likeliest continuations are proposed side by side, as a tree, and the target takes its pick.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from mmspec.prefix import Prefix
@@ -22,12 +24,23 @@ PATIENCE = 16
 """Committed units without a settled alignment after which the best guess is taken for good."""
 
 
+FOUND = (0.4, 0.65, 0.75)
+"""How often the continuation is among the best one, two, three guesses (planted word errors)."""
+
+BRANCHES = len(FOUND)
+"""Continuations proposed side by side after a mismatch, at most."""
+
+
 class HypothesisDrafter(Drafter):
     """Proposes a given continuation, realigned after each mismatch.
 
     Args:
         units: the hypothesis in the target's vocabulary; ends with the stop unit where the
             hypothesis is complete.
+        begins: whether each unit begins a word: a different word is likelier than a different
+            half of one. Without it any unit may.
+        branches: continuations side by side after a mismatch, at most `BRANCHES`; 1 follows the
+            best guess only.
 
     Example:
         >>> import torch
@@ -43,25 +56,37 @@ class HypothesisDrafter(Drafter):
 
     name = "hypothesis"
 
-    def __init__(self, units: Sequence[int]) -> None:
+    def __init__(
+        self,
+        units: Sequence[int],
+        begins: Sequence[bool] | None = None,
+        branches: int = BRANCHES,
+    ) -> None:
         self._units = list(units)
+        self._begins = list(begins) if begins is not None else [True] * len(self._units)
+        self._branches = min(branches, BRANCHES)
         self._seen: int | None = None
         self._at = 0  # hypothesis index up to which the alignment is settled
         self._tail: list[int] = []  # units committed since then
-        self._next = 0  # best guess where the hypothesis goes on
+        self._next = [0]  # where the hypothesis may go on, the best guess first
 
     def outlook(self, prefix: Prefix) -> Outlook:
         """Nearly sure while aligned; after a mismatch the first unit decides."""
-        available = len(self._units) - self._next
+        available = len(self._units) - min(self._next)
         if self._tail:
-            return Outlook("realigning", 0.5, 0.9, available)
+            first, *beside = FOUND[: len(self._next)]
+            return Outlook("realigning", first, 0.95, available, beside=tuple(beside))
         return Outlook("aligned", 0.9, 0.95, available)
 
     def propose(self, prefix: Prefix, limit: int, pick: Pick) -> Proposal:
-        """The hypothesis from the aligned position on."""
+        """The hypothesis from where it goes on most likely."""
+        return self.propose_tree(prefix, limit, 1)
+
+    def propose_tree(self, prefix: Prefix, limit: int, branches: int) -> Proposal:
+        """The hypothesis from wherever it may go on."""
         if self._seen is None:
             self._seen = len(prefix)
-        return deterministic(self._units[self._next : self._next + limit])
+        return tree_of([self._units[start : start + limit] for start in self._next[:branches]])
 
     def commit(self, prefix: Prefix, agreed: int) -> None:
         """Follow what was committed through the hypothesis."""
@@ -73,7 +98,7 @@ class HypothesisDrafter(Drafter):
         if self._tail:
             self._realign()
         else:
-            self._next = self._at
+            self._next = [self._at]
 
     def _follow(self, unit: int) -> None:
         settled = not self._tail
@@ -83,47 +108,92 @@ class HypothesisDrafter(Drafter):
             self._tail.append(unit)
 
     def _realign(self) -> None:
-        ahead = self._units[self._at : self._at + len(self._tail) + SEARCH]
-        position, matched = align(ahead, self._tail)
-        self._next = self._at + position
-        if matched >= SETTLED or len(self._tail) >= PATIENCE:
-            self._at = self._next
-            self._tail = []
+        end = self._at + len(self._tail) + SEARCH
+        places = alignments(
+            self._units[self._at : end], self._tail, self._begins[self._at : end], self._branches
+        )
+        self._next = [self._at + used for used, _ in places]
+        if places[0][1] >= SETTLED or len(self._tail) >= PATIENCE:
+            self._at = self._next[0]
+            self._next, self._tail = [self._at], []
 
 
-def align(ahead: Sequence[int], committed: Sequence[int]) -> tuple[int, int]:
-    """Where in `ahead` to go on, given that `committed` was decided from its start on.
-
-    Edit distance between `committed` and every prefix of `ahead`; the cheapest prefix wins, a run
-    of matches at its end counts for it, and between equals the one of the same length (a
-    substitution is the commonest error).
-
-    Returns:
-        (units of `ahead` used up, length of the run of matches that ends there).
+def tree_of(branches: Sequence[Sequence[int]]) -> Proposal:
+    """Continuations as one proposal; where they begin alike, the beginning is proposed once.
 
     Example:
-        >>> align([7, 8, 9], [42])  # a substitution, or 42 was missing: the former is likelier
-        (1, 0)
-        >>> align([7, 8, 9], [8])  # 7 was one too many
-        (2, 1)
-        >>> align([7, 8, 9], [42, 7])  # 42 was missing
-        (1, 1)
+        >>> tree_of([[7, 8], [7, 9]])
+        Proposal(ids=(7, 8, 9), draft_probs=None, parents=(-1, 0, 0))
     """
-    costs = [float(used) for used in range(len(ahead) + 1)]
+    if len(branches) == 1:
+        return deterministic(list(branches[0]))
+    ids: list[int] = []
+    parents: list[int] = []
+    children: dict[tuple[int, int], int] = {}
+    for branch in branches:
+        at = -1
+        for unit in branch:
+            if (at, unit) not in children:
+                children[at, unit] = len(ids)
+                ids.append(int(unit))
+                parents.append(at)
+            at = children[at, unit]
+    return Proposal(tuple(ids), parents=tuple(parents))
+
+
+def alignments(
+    ahead: Sequence[int], committed: Sequence[int], begins: Sequence[bool], most: int
+) -> list[tuple[int, int]]:
+    """Where in `ahead` to go on, given that `committed` was decided from its start on.
+
+    Edit distance between `committed` and every prefix of `ahead`, where skipping a word costs the
+    same however many units it has. The cheapest prefixes win; a run of matches at a prefix's end
+    counts for it, going on inside a word counts against it where no match led there, and between
+    equals it is the one with as many words (a substitution is the commonest error).
+
+    Args:
+        ahead: units of the hypothesis that may correspond.
+        committed: units that were decided instead.
+        begins: whether each unit of `ahead` begins a word.
+        most: how many places are wanted.
+
+    Returns:
+        (units of `ahead` used up, length of the run of matches that ends there), the best first;
+        at least one, at most `most`.
+
+    Example:
+        >>> alignments([7, 8, 9], [42], [True] * 3, 2)  # another unit, or one that was missing
+        [(1, 0), (0, 0)]
+        >>> alignments([7, 8, 9], [8], [True] * 3, 1)  # 7 was one too many
+        [(2, 1)]
+        >>> alignments([7, 8, 9], [42], [True, False, True], 1)  # another word: 7 and 8 are one
+        [(2, 0)]
+    """
+    costs, runs = _edit_costs(ahead, committed, begins)
+    words = [0, *itertools.accumulate(map(int, begins))]
+
+    def badness(used: int) -> tuple[float, int]:
+        inside = used < len(ahead) and not begins[used] and not runs[used]
+        return costs[used] - 0.5 * runs[used] + inside, abs(words[used] - len(committed))
+
+    best = sorted(range(len(costs)), key=badness)[:most]
+    return [(used, runs[used]) for used in best]
+
+
+def _edit_costs(
+    ahead: Sequence[int], committed: Sequence[int], begins: Sequence[bool]
+) -> tuple[list[float], list[int]]:
+    """Per prefix of `ahead`: edit distance to `committed`, and the run of matches at its end."""
+    costs = [0.0, *itertools.accumulate(map(float, begins))]
     runs = [0] * len(costs)
     for done, unit in enumerate(committed, 1):
         new_costs, new_runs = [float(done)], [0]
         for used, candidate in enumerate(ahead, 1):
             same = candidate == unit
             diagonal = costs[used - 1] + (not same)
-            cost = min(diagonal, costs[used] + 1, new_costs[-1] + 1)
+            skipped = new_costs[-1] + begins[used - 1]
+            cost = min(diagonal, costs[used] + 1, skipped)
             new_costs.append(cost)
             new_runs.append(runs[used - 1] + 1 if same and cost == diagonal else 0)
         costs, runs = new_costs, new_runs
-    length = len(committed)
-
-    def badness(used: int) -> tuple[float, int]:
-        return costs[used] - 0.5 * runs[used], abs(used - length)
-
-    best = min(range(len(costs)), key=badness)
-    return best, runs[best]
+    return costs, runs

@@ -38,7 +38,7 @@ def test_a_fixed_policy_is_cut_to_what_there_is(
     gamma: int, available: int, room: int, chosen: int
 ) -> None:
     outlook = Outlook("any", 0.5, 0.5, available)
-    assert FixedPolicy(gamma).choose(outlook, 0.1, room) == chosen
+    assert FixedPolicy(gamma).choose(outlook, 0.1, room).depth == chosen
 
 
 def block_costs(line: Callable[[int], float], sizes: Sequence[int] = range(1, 60)) -> BlockCosts:
@@ -78,7 +78,7 @@ def test_the_choice_is_the_argmax_of_the_documented_formula(
     for gamma, gain in gains.items():
         assert policy.gain(outlook, draft, gamma) == pytest.approx(gain)
     best = max(gains.values())
-    chosen = policy.choose(outlook, draft, room)
+    chosen = policy.choose(outlook, draft, room).depth
     if best >= MARGIN:
         assert gains[chosen] == pytest.approx(best)
     else:
@@ -87,16 +87,16 @@ def test_the_choice_is_the_argmax_of_the_documented_formula(
 
 def test_what_was_seen_outweighs_what_was_expected() -> None:
     policy = AdaptivePolicy(block_costs(lambda rows: 0.01))
-    assert policy.choose(SURE, 0.4, 20) > 4
+    assert policy.choose(SURE, 0.4, 20).depth > 4
     for _ in range(12):
         policy.observe(a_round(context="sure", proposed=4, accepted=0, emitted=1, draft_s=0.016))
-    assert policy.choose(SURE, 0.4, 20) == 0
+    assert policy.choose(SURE, 0.4, 20).depth == 0
     assert policy.gain(SURE, 0.4, 4) < 1
     other = Outlook("another context", 0.9, 0.95, 1000)
     assert policy.gain(other, 0.4, 4) > 1, "acceptance is kept apart by context"
     for _ in range(60):
         policy.observe(a_round(context="sure", proposed=4, accepted=4, emitted=5, draft_s=0.016))
-    assert policy.choose(SURE, 0.4, 20) > 4, "and what was seen long ago fades"
+    assert policy.choose(SURE, 0.4, 20).depth > 4, "and what was seen long ago fades"
 
 
 def test_the_cost_of_drafting_is_measured() -> None:
@@ -110,10 +110,10 @@ def test_the_cost_of_drafting_is_measured() -> None:
 
 def test_nothing_available_or_no_room_is_an_ordinary_step() -> None:
     policy = AdaptivePolicy()
-    assert policy.choose(Outlook("none", 0.9, 0.9, 0), 0.0, 10) == 0
-    assert policy.choose(SURE, 0.0, 0) == 0
-    assert policy.choose(SURE, 0.0, -1) == 0
-    assert AdaptivePolicy(most=3).choose(SURE, 0.0, 100) <= 3
+    assert policy.choose(Outlook("none", 0.9, 0.9, 0), 0.0, 10).depth == 0
+    assert policy.choose(SURE, 0.0, 0).depth == 0
+    assert policy.choose(SURE, 0.0, -1).depth == 0
+    assert AdaptivePolicy(most=3).choose(SURE, 0.0, 100).depth <= 3
 
 
 def simulate(
@@ -130,7 +130,7 @@ def simulate(
     chance, step = random.Random(seed), 0.01
     time, done, probes = 0.0, 0, []
     while done < units:
-        gamma = policy.choose(outlook, draft, units - done - 1)
+        gamma = policy.choose(outlook, draft, units - done - 1).depth
         kept = 0
         while kept < gamma and chance.random() < acceptance:
             kept += 1
@@ -179,16 +179,16 @@ def test_speculation_that_pays_is_found_even_when_nobody_expected_it() -> None:
     policy, doubted = AdaptivePolicy(), Outlook("doubted", 0.05, 0.6, 1000)
     time, _ = simulate(policy, doubted, acceptance=0.95, draft=0.02, slope=0.02, units=1500)
     assert time / 1500 < 0.3
-    assert policy.choose(doubted, 0.02, 100) > 4
+    assert policy.choose(doubted, 0.02, 100).depth > 4
 
 
 def test_speculation_that_stops_paying_is_switched_off() -> None:
     policy = AdaptivePolicy()
     simulate(policy, SURE, acceptance=0.95, draft=0.1, slope=0.1, units=300)
-    assert policy.choose(SURE, 0.1, 100) > 1
+    assert policy.choose(SURE, 0.1, 100).depth > 1
     time, _ = simulate(policy, SURE, acceptance=0.05, draft=0.1, slope=0.1, units=400)
     assert time / 400 <= 1.25, "what was learned before the change takes a while to fade"
-    assert policy.choose(SURE, 0.1, 100) <= 1
+    assert policy.choose(SURE, 0.1, 100).depth <= 1
 
 
 @pytest.mark.parametrize("kind", ["perfect", "noisy", "ngram", "hypothesis", "garbage"])
@@ -261,12 +261,13 @@ def test_a_drafter_is_opened_only_where_the_gain_repays_it() -> None:
     policy = AdaptivePolicy(block_costs(lambda rows: 0.01))
     cheap = Outlook("any", 0.9, 0.95, 1000, opening_s=0.01)
     dear = Outlook("any", 0.9, 0.95, 1000, opening_s=5.0)
-    assert policy.choose(cheap, 0.1, 100) > 0
-    assert policy.choose(dear, 0.1, 100) == 0
+    assert policy.choose(cheap, 0.1, 100).depth > 0
+    assert policy.choose(dear, 0.1, 100).depth == 0
     for _ in range(10):  # nor is it opened for a probe
         policy.observe(a_round("none", proposed=0, accepted=0, emitted=50))
-        assert policy.choose(dear, 0.1, 100) == 0
-    assert AdaptivePolicy().choose(cheap, 0.1, 100) == 0, "what a step is worth isn't known yet"
+        assert policy.choose(dear, 0.1, 100).depth == 0
+    fresh = AdaptivePolicy().choose(cheap, 0.1, 100)
+    assert fresh.depth == 0, "what a step is worth isn't known yet"
     saved_s = EXPECTED_UNITS * 0.01
     never = Outlook("any", 0.9, 0.95, 1000, opening_s=saved_s)
-    assert policy.choose(never, 0.0, 10_000) == 0, "more than all the time there is to save"
+    assert policy.choose(never, 0.0, 10_000).depth == 0, "more than all the time there is to save"

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from mmspec.prefix import Prefix
 from mmspec.proposals import HypothesisDrafter
-from mmspec.proposals.hypothesis import align
+from mmspec.proposals.hypothesis import alignments, tree_of
 from tests.toys import PROMPT, decode, ordinary
 
 WIDE = 400
@@ -104,17 +105,19 @@ def test_a_hypothesis_that_is_used_up_proposes_nothing() -> None:
     assert run.tally.proposed == run.tally.accepted == 8
 
 
-def slow_align(ahead: Sequence[int], committed: Sequence[int]) -> tuple[int, int]:
+def slow_alignments(
+    ahead: Sequence[int], committed: Sequence[int], begins: Sequence[bool], most: int
+) -> list[tuple[int, int]]:
     """By the definition: distances by recursion, runs by walking the cheapest paths back."""
 
     def distance(used: int, done: int) -> int:
         if used == 0 or done == 0:
-            return used + done
+            return sum(begins[:used]) + done
         key = used, done
         if key not in known:
             known[key] = min(
                 distance(used - 1, done - 1) + (ahead[used - 1] != committed[done - 1]),
-                distance(used - 1, done) + 1,
+                distance(used - 1, done) + begins[used - 1],
                 distance(used, done - 1) + 1,
             )
         return known[key]
@@ -129,20 +132,69 @@ def slow_align(ahead: Sequence[int], committed: Sequence[int]) -> tuple[int, int
 
     known: dict[tuple[int, int], int] = {}
     end = len(committed)
-    candidates = [
-        (distance(used, end) - 0.5 * run(used, end), abs(used - end), used)
-        for used in range(len(ahead) + 1)
-    ]
-    best = min(candidates)[2]
-    return best, run(best, end)
+    candidates = []
+    for used in range(len(ahead) + 1):
+        inside = used < len(ahead) and not begins[used] and run(used, end) == 0
+        badness = distance(used, end) - 0.5 * run(used, end) + inside
+        candidates.append((badness, abs(sum(begins[:used]) - end), used))
+    return [(used, run(used, end)) for _, _, used in sorted(candidates)[:most]]
 
 
 @pytest.mark.parametrize("units", [2, 4, 30])
-def test_align_equals_the_slow_reference(units: int) -> None:
+def test_alignments_equal_the_slow_reference(units: int) -> None:
     chance = random.Random(units)
     for _ in range(150):
         ahead = [chance.randrange(units) for _ in range(chance.randrange(0, 9))]
         committed = [chance.randrange(units) for _ in range(chance.randrange(1, 8))]
         if chance.random() < 0.5:
             committed = [*committed[:2], *ahead[chance.randrange(3) :]][:8] or [0]
-        assert align(ahead, committed) == slow_align(ahead, committed)
+        begins = [chance.random() < 0.6 for _ in ahead]
+        most = chance.randrange(1, 5)
+        found = alignments(ahead, committed, begins, most)
+        assert found == slow_alignments(ahead, committed, begins, most)
+
+
+def planted(text: list[int], seed: int, rate: float = 0.06) -> list[int]:
+    """A text with errors of the three kinds."""
+    chance = random.Random(seed)
+    made: list[int] = []
+    for unit in text:
+        if chance.random() >= rate:
+            made.append(unit)
+        else:
+            other = chance.randrange(WIDE)
+            made += chance.choice(([other], [], [other, unit]))
+    return made
+
+
+def test_a_tree_needs_fewer_forwards_than_the_best_guess_alone() -> None:
+    chain = tree = errors = 0
+    for seed in range(30):
+        law = text_law(seed)
+        text = ordinary(law, max_length=len(PROMPT) + LENGTH).ids
+        hypothesis = planted(text, seed)
+        both = []
+        for branches in (1, 3):
+            drafter = HypothesisDrafter(hypothesis, branches=branches)
+            run = decode(law, drafter, 80, max_length=len(PROMPT) + LENGTH)
+            assert run.ids == text
+            both.append(run.tally.rounds)
+        chain, tree, errors = chain + both[0], tree + both[1], errors + both[1] - 1
+    assert tree < 0.85 * chain
+    assert errors >= 60, "there were errors to find the way back from"
+
+
+def test_branches_that_begin_alike_are_proposed_once() -> None:
+    tree = tree_of([[1, 2, 3], [1, 2, 4], [5]])
+    assert tree.ids == (1, 2, 3, 4, 5)
+    assert tree.parents == (-1, 0, 1, 1, -1)
+    assert tree_of([[1, 2]]).parents is None
+
+
+def test_another_word_is_skipped_whole() -> None:
+    """Units 7 and 8 are the halves of one word; the target said another one."""
+    drafter = HypothesisDrafter([5, 7, 8, 9], begins=[True, True, False, True])
+    prefix = Prefix([1], capacity=16, device=torch.device("cpu"))
+    prefix.extend([5, 42])
+    drafter.commit(prefix, agreed=2)
+    assert drafter.propose(prefix, 4, pick=None).ids == (9,)  # type: ignore[arg-type]
