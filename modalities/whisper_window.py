@@ -86,12 +86,14 @@ class Pair:
                 drafter.close()
 
 
-def read_prompt(target: DecoderTarget, prompt: Sequence[int], account: Account) -> Steps[Tensor]:
-    """Let the target read what it hasn't read of its prompt; the row behind it `[1, V]`."""
+def read_prompt(
+    target: DecoderTarget, prompt: Sequence[int], account: Account, keep: int = 1
+) -> Steps[Tensor]:
+    """Let the target read what it hasn't read of its prompt; the last `keep` rows `[keep, V]`."""
     unread = prompt[target.state.length :]
-    row = yield Pass(target, unread, 1, None, account.clock, "prefill")
+    rows = yield Pass(target, unread, keep, None, account.clock, "prefill")
     target.state.freeze()
-    return row
+    return rows
 
 
 def decode(session: Session) -> Steps[list[int]]:

@@ -1,0 +1,57 @@
+"""Which units of a window are certain to stay while it is being decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mmspec.factorizations import WhisperSteps
+
+
+class Certainty:
+    """A window's units, said one by one as soon as nothing can take them back.
+
+    With timestamps, what follows a window's last pair of times may be decoded again in the next
+    go, so it is certain only once the window is over. Where the whole window may be decoded
+    again, nothing is certain before that.
+
+    Args:
+        steps: the descriptor.
+        ends: units that end an output and are no part of it.
+        say: called with every unit as soon as it is certain.
+        holds: whether everything waits for the window's end.
+    """
+
+    def __init__(
+        self,
+        steps: WhisperSteps,
+        ends: frozenset[int],
+        say: Callable[[int], None],
+        holds: bool = False,
+    ) -> None:
+        self.ids: list[int] = []
+        self.end: int | None = None
+        self._steps, self._ends, self._say, self._holds = steps, ends, say, holds
+        self._said, self._had_pair = 0, False
+
+    @property
+    def emitted(self) -> list[int]:
+        """Every unit, the end included."""
+        return self.ids if self.end is None else [*self.ids, self.end]
+
+    def add(self, units: Sequence[int]) -> None:
+        """Units that a round has committed."""
+        for unit in units:
+            if unit in self._ends:
+                self.end = unit
+                continue  # it is the last one
+            self.ids.append(unit)
+            pair = len(self.ids) > 1 and all(map(self._steps.is_timestamp, self.ids[-2:]))
+            self._had_pair |= pair
+            if not self._holds and (pair or not self._had_pair):
+                self.settle(len(self.ids))
+
+    def settle(self, count: int) -> None:
+        """The first `count` units are certain."""
+        for unit in self.ids[self._said : count]:
+            self._say(unit)
+        self._said = max(self._said, count)
