@@ -1,4 +1,4 @@
-"""A second look at a decoded window: when each unit was spoken, and what it owes to the audio.
+"""Reading a decoded window again: when each unit was spoken, and what it owes to the audio.
 
 The window's units are read once more, in one teacher-forced pass over a state of its own: what
 was decoded, and the state that decoded it, are never touched.
@@ -20,8 +20,8 @@ from mmspec.modalities.whisper_grounding import Silence, teacher_forced
 from mmspec.modalities.whisper_words import Span
 
 
-class SecondLook:
-    """Looks again at every window of a recording, as soon as it is decoded.
+class Rereading:
+    """A second look at every window of a recording, as soon as it is decoded.
 
     Args:
         whisper: the model.
