@@ -13,7 +13,7 @@ from mmspec.engine import AdaptivePolicy, BlockCosts, FixedPolicy, Policy
 from mmspec.errors import MMSpecError, OptionError
 from mmspec.loading import DEFAULT_TARGET, load_whisper, resolve
 from mmspec.modalities.whisper import SAMPLING_RATE, Whisper
-from mmspec.modalities.whisper_decode import Heard, Job, Recognition
+from mmspec.modalities.whisper_decode import Recognition
 from mmspec.modalities.whisper_draft import (
     Draft,
     EarlyExitDraft,
@@ -22,6 +22,7 @@ from mmspec.modalities.whisper_draft import (
     NgramDraft,
     NoDraft,
 )
+from mmspec.modalities.whisper_job import Heard, Job
 from mmspec.modalities.whisper_window import Pair
 from mmspec.report import Report
 from mmspec.trace import Origin, Round
@@ -117,8 +118,13 @@ class Transcriber:
         timestamps: bool | None = None,
         prompt: str | None = None,
         hypothesis: str | Sequence[int] | None = None,
-        temperature: float = 0.0,
+        temperature: float | Sequence[float] = 0.0,
         seed: int | None = None,
+        condition_on_prev_tokens: bool | None = None,
+        prompt_condition_type: str | None = None,
+        compression_ratio_threshold: float | None = None,
+        logprob_threshold: float | None = None,
+        no_speech_threshold: float | None = None,
         max_new_tokens: int | None = None,
         streamer: Any = None,
         generation_config: Any = None,
@@ -126,20 +132,27 @@ class Transcriber:
         stopping_criteria: Sequence[Any] | None = None,
         **options: Any,
     ) -> Transcription:
-        """Transcribe a recording of up to one encoder window (30 s for released checkpoints).
+        """Transcribe a recording of any length, window by window (30 s for released checkpoints).
 
         Args:
             audio: a path, or samples as a NumPy or torch array (then with `sampling_rate`).
             sampling_rate: samples per second of an array.
             language: name, code or token; None detects it.
             task: "transcribe" or "translate" (to English).
-            timestamps: predict when it was said.
+            timestamps: predict when it was said; always on beyond one window.
             prompt: text that came before, for spelling and style.
             hypothesis: what is expected to be heard, for the hypothesis drafter.
-            temperature: 0 takes the likeliest token; above 0 samples.
+            temperature: 0 takes the likeliest token; above 0 samples. Several are tried in turn
+                where a window's transcript misses a threshold.
             seed: makes sampling repeatable, whatever drafts.
-            max_new_tokens: emit at most so many.
-            streamer: a transformers streamer, gets committed ids.
+            condition_on_prev_tokens: show each window what was heard before it.
+            prompt_condition_type: where the prompt stands then: "first-segment", or
+                "all-segments" to keep it before every window.
+            compression_ratio_threshold: a transcript that compresses better is a loop.
+            logprob_threshold: a transcript with a lower mean log-probability is a failure.
+            no_speech_threshold: a window that is likelier silent, and fails, is skipped.
+            max_new_tokens: emit at most so many per window.
+            streamer: a transformers streamer, gets ids that are certain to stay.
             generation_config: as transformers' `generate` takes it.
             logits_processor: further processors, as transformers' `generate` takes them.
             stopping_criteria: further criteria, as transformers' `generate` takes them.
@@ -156,6 +169,11 @@ class Transcriber:
             hypothesis=hypothesis,
             temperature=temperature,
             seed=seed,
+            condition_on_prev_tokens=condition_on_prev_tokens,
+            prompt_condition_type=prompt_condition_type,
+            compression_ratio_threshold=compression_ratio_threshold,
+            logprob_threshold=logprob_threshold,
+            no_speech_threshold=no_speech_threshold,
             max_new_tokens=max_new_tokens,
             streamer=streamer,
             generation_config=generation_config,
