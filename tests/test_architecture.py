@@ -43,6 +43,7 @@ FACE = {
     "generation",
     "hypotheses",
     "loading",
+    "page",
     "render",
     "settings",
 }

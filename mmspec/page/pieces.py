@@ -1,0 +1,104 @@
+"""What a token looks like: every one visible, also spaces and halves of characters."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mmspec.formats import neutral
+from mmspec.streaming import UNFINISHED, TextPieces
+
+SPACES = {" ": "␣", "\n": "↵", "\t": "⇥"}
+PART = "·"
+"""Stands for a token whose bytes are the beginning of a character."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One token as it is shown.
+
+    Attributes:
+        text: what to show, never empty.
+        spaced: whether a space stands before it.
+        is_time: it says when, not what.
+        whole: the text that it completes together with the parts before it; None for a part.
+    """
+
+    text: str
+    spaced: bool = False
+    is_time: bool = False
+    whole: str | None = None
+
+
+class TokenTexts:
+    """Turns ids into what a page shows for them.
+
+    Args:
+        tokenizer: decodes ids.
+        time_begin: ids from here on are times.
+        seconds: what such an id means.
+    """
+
+    def __init__(self, tokenizer: Any, time_begin: int, seconds: Callable[[int], float]) -> None:
+        self._tokenizer, self._time_begin, self._seconds = tokenizer, time_begin, seconds
+        self._special = frozenset(tokenizer.all_special_ids)
+        self._alone: dict[int, str] = {}
+
+    def sequence(self, ids: Sequence[int]) -> list[Piece]:
+        """A piece per id, in order; a character of several tokens is shown at its last one."""
+        pieces: list[Piece] = []
+        waiting: list[int] = []
+        decoder = TextPieces(self._tokenizer, self._time_begin)
+        for index, unit in enumerate(ids):
+            pieces.append(self._mark(unit) or Piece(PART))
+            if self._is_mark(unit):
+                continue
+            text = "".join(decoder.add(unit))
+            waiting.append(index)
+            if text:
+                pieces[index] = _shown(text)
+                waiting = []
+        for index in waiting:
+            pieces[index] = Piece(UNFINISHED, whole=UNFINISHED)
+        return pieces
+
+    def alone(self, unit: int) -> str:
+        """A token by itself; its id where it is no whole character."""
+        if unit not in self._alone:
+            mark = self._mark(unit)
+            text = "" if mark else self._tokenizer.decode([unit])
+            if mark is None and (not text or UNFINISHED in text):
+                mark = Piece(f"⟨{unit}⟩")
+            self._alone[unit] = (mark or _shown(text)).text
+        return self._alone[unit]
+
+    def _is_mark(self, unit: int) -> bool:
+        return unit >= self._time_begin or unit in self._special
+
+    def _mark(self, unit: int) -> Piece | None:
+        if unit >= self._time_begin:
+            return Piece(f"{self._seconds(unit):.2f}", is_time=True)
+        if unit in self._special:
+            return Piece(str(self._tokenizer.convert_ids_to_tokens(unit)))
+        return None
+
+
+def _shown(text: str) -> Piece:
+    """A whole text as a piece.
+
+    Example:
+        >>> _shown(" on").text, _shown(" on").spaced, _shown(" ").text, _shown("\\u200d").text
+        ('on', True, '␣', 'U+200D')
+    """
+    if not text.strip():
+        return Piece("".join(SPACES.get(space, "␣") for space in text), whole=text)
+    body = neutral(text.strip())
+    if not any(_visible(character) for character in body):
+        body = " ".join(f"U+{ord(character):04X}" for character in body)
+    return Piece(body, spaced=text[0].isspace(), whole=text)
+
+
+def _visible(character: str) -> bool:
+    return unicodedata.category(character)[0] not in "CMZ"

@@ -1,0 +1,116 @@
+"""From plain data to HTML. Whatever comes from a model or a file name is text, never markup."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from mmspec.formats import neutral
+from mmspec.page import figures
+from mmspec.page.data import PageData, Token
+from mmspec.totals import total
+
+ROUNDS_SHOWN, STRIPS_SHOWN, OFFSETS_SHOWN = 200, 8, 10
+"""What comes behind these is folded."""
+
+PARITY = {
+    "L0": "greedy: the ids are those of ordinary decoding, one by one.",
+    "L1": "sampled with a seed: the same ids whatever drafts, and with no drafter.",
+    "L2": "sampled freely: the law of the output is the target's.",
+}
+
+ADD_TIMES = "--timestamps"
+"""The option that gives the page more exact times than one segment."""
+
+
+def render_page(page: PageData) -> str:
+    """The whole page."""
+    recordings = page.recordings
+    report = total([recording.report for recording in recordings]) if recordings else None
+    template = _environment().get_template("page.html.j2")
+    return template.render(page=page, all=report, figures=figures, parity=PARITY)
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("mmspec.page", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_harmless,
+    )
+    environment.filters |= {
+        "percent": percent,
+        "seconds": seconds,
+        "ratio": ratio,
+        "clock": figures.clock,
+        "told": told,
+        "batches": batches,
+    }
+    environment.globals |= {
+        "rounds_shown": ROUNDS_SHOWN,
+        "strips_shown": STRIPS_SHOWN,
+        "offsets_shown": OFFSETS_SHOWN,
+    }
+    return environment
+
+
+def _harmless(value: Any) -> Any:
+    """Every text of the page passes here: nothing in it reorders a line or hides."""
+    return neutral(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def percent(share: float | None) -> str:
+    """A share of one."""
+    return "–" if share is None else f"{100 * share:.0f} %"
+
+
+def seconds(value: float) -> str:
+    """A duration, three digits at least of what is short.
+
+    Example:
+        >>> seconds(0.0123), seconds(1.5), seconds(75.0)
+        ('12.3 ms', '1.50 s', '75 s')
+    """
+    if value < 1:
+        return f"{1000 * value:.1f} ms"
+    return f"{value:.2f} s" if value < 60 else f"{value:.0f} s"
+
+
+def ratio(value: float | None) -> str:
+    """How many times sooner."""
+    return "–" if value is None or not math.isfinite(value) else f"{value:.2f}×"
+
+
+def told(token: Token) -> str:
+    """What there is to know of a token, on one line."""
+    origin = token.origin
+    how = {
+        "accepted": f"accepted, drafted by {origin.drafter}",
+        "recovered": "recovered: the target's own in place of a rejected one",
+        "bonus": "bonus: the target's own, nothing was drafted here",
+    }[origin.kind]
+    whole = token.piece.whole
+    facts = [
+        f"id {token.unit}",
+        "a time" if token.piece.is_time else _quoted(whole),
+        how,
+        f"round {origin.round_number + 1}",
+        None if token.start_s is None else f"at {token.start_s:.2f} s",
+        token.label,
+        None if token.drop is None else f"{token.drop:.2f} nats lost without the audio",
+    ]
+    return " · ".join(fact for fact in facts if fact)
+
+
+def _quoted(whole: str | None) -> str:
+    return "the beginning of a character" if whole is None else f"“{neutral(whole)}”"
+
+
+def batches(rows: Any, first: int) -> tuple[Any, Any]:
+    """What is shown at once and what is folded."""
+    return rows[:first], rows[first:]

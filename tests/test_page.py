@@ -1,0 +1,465 @@
+"""The page of a run: whole, safe, needing nothing from outside, and saying what the report says."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mmspec.api import SpokenSegment, Transcription
+from mmspec.compare import Comparison, Difference
+from mmspec.grounding import Grounding, share_by_class
+from mmspec.page import Failure, PageData, Recording, TokenTexts, log_mel, recording_of, render_page
+from mmspec.page.figures import strip_figures
+from mmspec.page.pieces import PART
+from mmspec.page.spectrogram import colours, picture
+from mmspec.report import Tally
+from mmspec.trace import Round
+
+TIME_BEGIN, END = 1000, 999
+VOID = {"meta", "link", "br", "img", "input", "hr", "wbr"}
+
+WORDS = {
+    1: b" so",
+    2: b" far",
+    3: b" away",
+    4: b"<script>alert(1)</script>",
+    5: b" & \"quoted\" 'text'",
+    6: b"\xe2\x80\xaedesrever",  # a right-to-left override
+    7: b"\x1b[31m\x00",
+    8: b"\xe8\xaa",  # the first two bytes of one character ...
+    9: b"\x9e",  # ... and the third
+    10: b" ",
+    11: b"\xe2\x80\x8d",  # a joiner, invisible
+    12: b"\n",
+}
+
+
+class Tokenizer:
+    """Decodes byte pieces, as Whisper's does."""
+
+    all_special_ids = (END,)
+
+    def decode(self, ids: list[int], **_: Any) -> str:
+        return b"".join(WORDS.get(unit, b"") for unit in ids).decode("utf-8", errors="replace")
+
+    def convert_ids_to_tokens(self, unit: int) -> str:
+        return "<|endoftext|>"
+
+
+TEXTS = TokenTexts(Tokenizer(), TIME_BEGIN, lambda unit: (unit - TIME_BEGIN) * 0.02)
+
+
+@dataclass
+class Element:
+    name: str
+    attributes: dict[str, str]
+    text: str = ""
+
+    @property
+    def classes(self) -> set[str]:
+        return set(self.attributes.get("class", "").split())
+
+
+@dataclass
+class Page(HTMLParser):
+    """Every element of a page; raises where it isn't well-formed."""
+
+    source: str
+    elements: list[Element] = field(default_factory=list)
+    open: list[Element] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.feed(self.source)
+        self.close()
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), f"an attribute twice in {tag}: {names}"
+        element = Element(tag, {name: value or "" for name, value in attrs})
+        self.elements.append(element)
+        if tag in ("td", "th", "li"):
+            self.handle_data(" ")  # cells stand apart
+        if tag not in VOID:
+            self.open.append(element)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.elements.append(Element(tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"nothing to close with </{tag}>"
+        assert self.open[-1].name == tag, f"</{tag}> where <{self.open[-1].name}> is open"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        for element in self.open:
+            element.text += data
+
+    def of(self, name: str, of_class: str = "") -> list[Element]:
+        return [
+            element
+            for element in self.elements
+            if element.name == name and (not of_class or of_class in element.classes)
+        ]
+
+    @property
+    def tokens(self) -> list[Element]:
+        """The transcript's tokens, the legend's samples left out."""
+        return [element for element in self.of("span", "token") if "data-tip" in element.attributes]
+
+
+def round_of(
+    proposal: tuple[int, ...], path: tuple[int, ...], own: int | None, **facts: Any
+) -> Round:
+    kept = tuple(proposal[i] for i in path)
+    known = {
+        "drafter": "ngram" if proposal else "none",
+        "context": "",
+        "rejected": own is not None and len(path) < len(proposal),
+        "depth": len(proposal),
+        "branches": int(bool(proposal)),
+        "branch": 0 if path else None,
+        "block": len(proposal) + 1,
+        "draft_s": 0.001,
+        "verify_s": 0.01,
+    }
+    emitted = kept if own is None else (*kept, own)
+    return Round(proposal=proposal, path=path, emitted=emitted, **(known | facts))
+
+
+def said_of(*rounds: Round, **changes: Any) -> Transcription:
+    """A transcription of these rounds; the end mark isn't among its ids."""
+    tally = Tally()
+    for done in rounds:
+        tally.add(done)
+    origins = tally.origins()
+    units = [unit for done in rounds for unit in done.emitted]
+    ids = tuple(unit for unit in units if unit != END)
+    report = tally.report(
+        target_forwards=len(rounds),
+        drafter_forwards=0,
+        conditioning="none",
+        encoder_runs=1,
+        drafter_encoder_runs=0,
+        seconds=dict.fromkeys(("encode", "prefill", "draft", "verify", "reconcile", "post"), 0.5),
+        parity="L0",
+        finish_reason="stop",
+        **changes,
+    )
+    text = Tokenizer().decode([unit for unit in ids if unit < TIME_BEGIN])
+    return Transcription(
+        text=text,
+        ids=ids,
+        segments=(SpokenSegment(0.0, 3.0, text, ids),),
+        language="en",
+        report=report,
+        origins=tuple(o for o, unit in zip(origins, units, strict=True) if unit != END),
+        trace=rounds,
+    )
+
+
+CHAIN = round_of((1, 2, 9), (0, 1), 3)
+PLAIN = round_of((), (), TIME_BEGIN + 50)
+LAST = round_of((1, END), (0, 1), None, drafter="model")
+SAID = said_of(CHAIN, PLAIN, LAST)
+
+
+def recording(said: Transcription = SAID, name: str = "clip.wav", **facts: Any) -> Recording:
+    return recording_of(name, said, TEXTS, **({"duration_s": 3.0} | facts))
+
+
+def page(*entries: Recording | Failure, **settings: Any) -> Page:
+    return Page(render_page(PageData({"target": "t", "draft": "d"} | settings, entries)))
+
+
+def mel(duration_s: float, frames_per_s: float = 100) -> tuple[np.ndarray, float]:
+    levels = np.random.default_rng(0).integers(0, 256, (8, round(duration_s * frames_per_s)))
+    return levels.astype(np.uint8), frames_per_s
+
+
+class TestSelfContained:
+    def test_nothing_is_asked_of_anyone(self) -> None:
+        shown = page(recording(mel=mel(3.0)))
+        for element in shown.elements:
+            for name in ("src", "href", "xlink:href", "srcset", "action", "data"):
+                place = element.attributes.get(name, "#")
+                assert place.startswith(("#", "data:image/png;base64,")), element
+        assert not shown.of("script")
+        assert not shown.of("link")
+        assert not re.search(r"url\(|@import|https?:", shown.source)
+        policies = [m.attributes.get("content", "") for m in shown.of("meta")]
+        assert any("default-src 'none'" in policy for policy in policies)
+
+    def test_no_handler(self) -> None:
+        names = {name for element in page(recording()).elements for name in element.attributes}
+        assert not [name for name in names if name.startswith("on")]
+
+    def test_links_lead_somewhere_and_ids_are_unique(self) -> None:
+        shown = page(recording(), Failure("b.wav", "gone"), recording())
+        ids = Counter(e.attributes["id"] for e in shown.elements if "id" in e.attributes)
+        assert set(ids.values()) == {1}
+        for link in shown.of("a"):
+            assert link.attributes["href"][1:] in ids
+
+
+class TestTokens:
+    def test_every_id_in_order_with_how_it_was_obtained(self) -> None:
+        shown = page(recording())
+        assert len(shown.tokens) == len(SAID.ids)
+        for element, unit, origin in zip(shown.tokens, SAID.ids, SAID.origins, strict=True):
+            tip = element.attributes["data-tip"]
+            assert tip.startswith(f"id {unit} · ")
+            assert {origin.kind} == element.classes & {"accepted", "recovered", "bonus"}
+            assert f"round {origin.round_number + 1}" in tip
+            assert element.attributes["tabindex"] == "0"
+            if origin.kind == "accepted":
+                assert f"drafted by {origin.drafter}" in tip
+
+    def test_drafters_are_told_apart(self) -> None:
+        first, *_, last = page(recording()).tokens
+        assert "d0" in first.classes
+        assert "d1" in last.classes
+
+    def test_times_are_shown_as_times(self) -> None:
+        (time,) = [token for token in page(recording()).tokens if "time" in token.classes]
+        assert time.text == "1.00"
+
+    def test_class_drop_and_time_where_they_are_known(self) -> None:
+        count = len(SAID.ids)
+        grounding = Grounding(1.0, (1.25, 0.5, 3.0, 0.0, -1.0)[:count])
+        times = [None, *np.linspace(0, 2, count - 1)]
+        shown = page(recording(grounding=grounding, unit_times=times))
+        for token, label, drop in zip(
+            shown.tokens, grounding.classes, grounding.drops, strict=True
+        ):
+            assert label in token.classes
+            assert f"{drop:.2f} nats" in token.attributes["data-tip"]
+        assert "at 2.00 s" in shown.tokens[-1].attributes["data-tip"]
+        assert "at" not in shown.tokens[0].attributes["data-tip"].split()
+
+    def test_no_class_is_made_up(self) -> None:
+        shown = page(recording())
+        assert not [t for t in shown.tokens if t.classes & {"grounded", "syntactic"}]
+
+    def test_what_is_per_id_has_to_be_as_long_as_the_ids(self) -> None:
+        with pytest.raises(ValueError, match="unit_times: expected one for each of 5 ids, found 1"):
+            recording(unit_times=[0.0])
+
+    @pytest.mark.parametrize("unit", [1, 4, 5, 6, 7, 10, 11, 12])
+    def test_every_token_is_seen_and_is_only_text(self, unit: int) -> None:
+        shown = page(recording(said_of(round_of((), (), unit))))
+        (token,) = shown.tokens
+        assert token.text.strip()
+        assert any(c.isprintable() and not c.isspace() for c in token.text)
+        for text in (shown.source, *(e.text for e in shown.elements if e.name != "style")):
+            assert all(c.isprintable() or c in "\n\u200d" for c in text)
+        assert not shown.of("script")
+
+    def test_markup_is_shown_as_it_was_said(self) -> None:
+        (token,) = page(recording(said_of(round_of((), (), 4)))).tokens
+        assert token.text == "<script>alert(1)</script>"
+
+    def test_a_character_of_two_tokens_is_shown_once(self) -> None:
+        one, other = page(recording(said_of(round_of((), (), 8), round_of((), (), 9)))).tokens
+        assert (one.text, other.text) == (PART, "語")
+
+    def test_half_a_character_is_shown_as_that(self) -> None:
+        (token,) = page(recording(said_of(round_of((), (), 8)))).tokens
+        assert token.text == "\ufffd"
+
+
+class TestRounds:
+    def row(self, done: Round) -> tuple[list[str], list[str], list[str]]:
+        shown = page(recording(said_of(done)))
+        kept, dropped, own = ([e.text for e in shown.of(tag)] for tag in ("b", "s", "em"))
+        legend = ["Kept"], ["dropped"], ["the target's own"]
+        index = kept.index("Kept")
+        assert (dropped[0], own[0]) == (legend[1][0], legend[2][0])
+        return kept[index + 1 : index + 1 + len(done.path)], dropped[1:], own[1:]
+
+    def test_a_chain(self) -> None:
+        assert self.row(CHAIN) == (["so", "far"], ["⟨9⟩"], ["away"])
+
+    def test_an_ordinary_step(self) -> None:
+        assert self.row(PLAIN) == ([], [], ["1.00"])
+
+    def test_a_stop_inside_the_block(self) -> None:
+        assert self.row(LAST) == (["so", "<|endoftext|>"], [], [])
+
+    def test_of_a_tree_the_path_is_kept(self) -> None:
+        tree = round_of((1, 2, 3, 2), (0, 2), 3, depth=2, branches=2, rejected=False)
+        assert self.row(tree) == (["so", "away"], ["far", "far"], ["away"])
+        assert "2 branches, dropped:" in page(recording(said_of(tree))).source
+
+    def test_the_first_are_shown_the_others_folded(self) -> None:
+        shown = page(recording(said_of(*[PLAIN] * 205)))
+        assert "5 more rounds, from 201" in shown.source
+        assert len(shown.of("em", "own")) == 205 + 1  # and the legend's
+
+
+class TestFigures:
+    def test_counts_are_the_report_s(self) -> None:
+        text = " ".join(page(recording()).of("main")[0].text.split())
+        report = SAID.report
+        assert (
+            f"{report.tokens} tokens = {report.accepted} accepted + {report.recovered} recovered "
+            f"+ {report.bonus} bonus" in text
+        )
+        assert f"{report.accepted} of {report.proposed} drafted tokens were kept" in text
+        for share, count in zip(
+            report.acceptance_by_offset, report.proposed_by_offset, strict=True
+        ):
+            assert f"{100 * share:.0f} % {round(share * count)} of {count}" in text
+        for name, drafter in report.drafters.items():
+            assert re.search(
+                rf"{name} {100 * drafter.accepted / drafter.proposed:.0f} % "
+                rf"{drafter.accepted} of {drafter.proposed}",
+                text,
+            )
+
+    def test_totals(self) -> None:
+        shown = page(recording(), recording(), Failure("c.wav", "c.wav: nothing there"))
+        (total,) = shown.of("tr", "total")
+        assert total.text.split()[:7] == ["all", "6.0", "s", "12", "6", "2.00", "8"]
+
+    def test_classes(self) -> None:
+        grounding = Grounding(1.0, (1.25, 0.5, 3.0, 0.0, -1.0))
+        shares = share_by_class(grounding, SAID.origins)
+        said = replace(SAID, report=replace(SAID.report, by_class=shares))
+        text = " ".join(page(recording(said, grounding=grounding)).of("main")[0].text.split())
+        for name, share in shares.items():
+            counts = f"{share.units} {share.accepted} {share.recovered} {share.bonus}"
+            assert f"{name} {counts}" in text
+
+    def test_words_stand_where_they_begin(self) -> None:
+        words = [
+            SimpleNamespace(text=" so far", start_s=0.5, end_s=1.0, ids=(1, 2)),
+            SimpleNamespace(text=" away", start_s=1.5, end_s=2.0, ids=(3,)),
+        ]
+        made = recording(words=words)
+        (figure,) = strip_figures(made)
+        assert [label.at / figure.width for label in figure.labels] == [0.5 / 3, 1.5 / 3]
+        assert [[m[2] for m in label.marks] for label in figure.labels] == [[0, 1], [2]]
+        assert [e.text for e in page(made).of("text", "word")] == ["so far", "away"]
+
+    def test_labels_never_overlap(self) -> None:
+        words = [
+            SimpleNamespace(text=" lengthy", start_s=i / 10, end_s=i / 10, ids=())
+            for i in range(30)
+        ]
+        (figure,) = strip_figures(recording(words=words))
+        for lane in range(figure.lanes):
+            there = [label for label in figure.labels if label.lane == lane]
+            for one, other in pairwise(there):
+                assert one.x + one.width <= other.x
+        assert len(figure.labels) == 30
+
+    def test_long_recordings_are_cut_into_rows(self) -> None:
+        made = recording(duration_s=400.0, mel=mel(400.0))
+        assert len(made.strips) == 14
+        assert all(strip.image for strip in made.strips)
+        assert "6 more rows, from 4:00" in page(made).source
+
+    def test_an_hour_stays_small(self) -> None:
+        strips = [strip.image or "" for strip in recording(duration_s=300.0, mel=mel(300.0)).strips]
+        assert sum(map(len, strips)) * 12 < 15e6  # noise: a real one is far smaller
+
+    def test_lightness_grows_evenly(self) -> None:
+        rgb = np.array(colours(64)) / 255
+        linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+        lightness = 116 * np.cbrt(linear @ [0.2126, 0.7152, 0.0722]) - 16
+        steps = np.diff(lightness)
+        assert steps.min() > 0.6 * steps.mean()
+        assert steps.max() < 1.6 * steps.mean()
+
+    def test_a_picture_is_low_at_the_bottom(self) -> None:
+        import base64
+        import io
+
+        levels = np.zeros((8, 40), np.uint8)
+        levels[0] = 255
+        data = picture(levels, 20, 16).partition(",")[2]
+        image = Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB")
+        assert image.size == (20, 8)
+        assert image.getpixel((0, 7)) == colours(16)[-1]
+        assert image.getpixel((0, 0)) == colours(16)[0]
+
+    def test_features_cover_the_recording(self) -> None:
+        from transformers import WhisperFeatureExtractor
+
+        extractor = WhisperFeatureExtractor(feature_size=8, chunk_length=1)
+        for samples in (50, 16_000, 16_000 * 31):
+            noise = np.random.default_rng(0).normal(size=samples).astype(np.float32)
+            levels, per_s = log_mel(noise, extractor)
+            assert levels.shape == (8, -(-samples // 160))
+            assert levels.dtype == np.uint8
+            assert per_s == 100
+
+
+class TestTime:
+    def test_share_of_decoding(self) -> None:
+        text = " ".join(page(recording()).of("main")[0].text.split())
+        assert "Decoding took 1.50 s of 3.00 s, 50 %" in text
+
+    def test_says_how_to_compare(self) -> None:
+        assert "--compare plain,hf" in page(recording()).source
+
+    def test_measured_beside_predicted(self) -> None:
+        compared = {
+            "plain": Comparison(True, None, True, 1.5, 1.25),
+            "hf": Comparison(True, None, False, 0.5, 0.75, Difference(3, 7, None, 1e-4, True)),
+            "hf-assisted": Comparison(False, "nothing <like> it"),
+        }
+        shown = page(
+            recording(
+                replace(SAID, report=replace(SAID.report, predicted_speedup=2.0)), compared=compared
+            )
+        )
+        text = " ".join(shown.of("main")[0].text.split())
+        assert "Predicted 2.00×" in text
+        assert "plain = equal 1.50× 1.25× –" in text
+        assert "hf ≠ differ 0.50× 0.75× token 4: 7 here, end there, gap 1.0e-04, a tie" in text
+        assert "not available: nothing <like> it" in text
+        assert "decodes with these as well" not in text
+
+    def test_faults_are_named(self) -> None:
+        report = replace(SAID.report, faults=("drafter <x> raised",))
+        assert "drafter &lt;x&gt; raised" in page(recording(replace(SAID, report=report))).source
+
+
+class TestEdges:
+    def test_an_empty_transcript(self) -> None:
+        shown = page(recording(said_of(round_of((), (), END))))
+        assert not shown.tokens
+        assert "the transcript is empty" in shown.source
+
+    def test_no_rounds(self) -> None:
+        assert "No rounds." in page(recording(said_of())).source
+
+    def test_only_failures(self) -> None:
+        shown = page(Failure("<b>.wav", "<b>.wav: found & lost"))
+        assert "<b>.wav: found & lost" in html.unescape(shown.source)
+        assert not shown.of("b", "x")
+
+    def test_names_and_settings_are_text(self) -> None:
+        evil = '"><img src=x onerror=alert(1)>\u202e'
+        shown = page(recording(name=evil), Failure(evil, evil), target=evil, prompt=evil)
+        assert not shown.of("img")
+        assert "\u202e" not in shown.source
+
+    def test_settings_are_shown(self) -> None:
+        text = page(recording(), threads=3, versions={"torch": "9.9"}, prompt=None).source
+        assert "<dt>threads</dt><dd>3</dd>" in text
+        assert "<dt>torch</dt><dd>9.9</dd>" in text
+        assert "not set" in text
