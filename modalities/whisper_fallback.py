@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from numbers import Real
 from typing import Any
 
 import torch
@@ -51,17 +52,18 @@ class Fallback:
     no_speech: float | None = None
 
     @classmethod
-    def of(cls, temperature: float | Sequence[float] | None, config: Any, **given: Any) -> Fallback:
+    def of(cls, temperature: float | Iterable[float] | None, config: Any, **given: Any) -> Fallback:
         """What was asked for, else what the generation config says.
 
         Raises:
             OptionError: no temperature, or one that is none.
         """
-        several = isinstance(temperature, Sequence) and not isinstance(temperature, str)
+        several = isinstance(temperature, Iterable) and not isinstance(temperature, str)
         wanted = tuple(temperature) if several else (temperature,)  # type: ignore[arg-type]
         temperatures = tuple(0.0 if one is None else one for one in wanted)
         for one in temperatures or ("none at all",):
-            if isinstance(one, str | bool) or not 0 <= one < math.inf:
+            number = isinstance(one, Real) and not isinstance(one, bool)
+            if not (number and 0 <= one < math.inf):
                 raise OptionError(f"temperature must be 0 or more, got {one}")
 
         def threshold(name: str) -> float | None:

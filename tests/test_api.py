@@ -310,6 +310,10 @@ class TestRefusals:
             ({"language": "en", "prompt": "a <|endoftext|> b"}, "prompt: "),
             ({"language": "en", "temperature": -1.0}, "temperature"),
             ({"language": "en", "temperature": float("nan")}, "temperature"),
+            ({"language": "en", "temperature": ()}, "temperature must be 0 or more, got none"),
+            ({"language": "en", "temperature": (0.0, "hot")}, "0 or more, got hot"),
+            ({"language": "en", "prompt_condition_type": "often"}, "'often': expected first-seg"),
+            ({"language": "en", "prompt_condition_type": "all-segments"}, "needs condition_on_pr"),
         ],
     )
     def test_options(self, asked: dict[str, Any], says: str, checkpoints: dict[str, str]) -> None:
@@ -343,7 +347,6 @@ class TestRefusals:
                 (np.zeros(0), RATE, "no samples"),
                 (bad, RATE, "NaN"),
                 (speech(), None, "sampling_rate"),
-                (speech(seconds=1.5), RATE, "1.50 s long; this model hears 1 s"),
                 (np.zeros(8000), RATE, "silence"),
             ):
                 with pytest.raises(mmspec.MMSpecError, match=says) as error:

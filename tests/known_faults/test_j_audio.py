@@ -21,9 +21,10 @@ def thirty(tmp_path_factory: pytest.TempPathFactory) -> mmspec.Transcriber:
 
 
 def test_J_audio_beyond_the_window_is_not_cut_silently(thirty: mmspec.Transcriber) -> None:
-    with pytest.raises(mmspec.MMSpecError, match=r"45\.00 s long; this model hears 30 s") as error:
-        thirty.transcribe(speech(seconds=45), sampling_rate=16_000, language="en")
-    one_line(error.value)
+    asked = {"language": "en", "max_new_tokens": 3}
+    heard = thirty.transcribe(speech(seconds=45), sampling_rate=16_000, **asked)
+    assert heard.segments[-1].start_s >= 30
+    assert heard.report.encoder_runs >= 2
 
 
 def test_J_audio_that_just_fits_is_heard(thirty: mmspec.Transcriber) -> None:
