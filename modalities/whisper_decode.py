@@ -6,6 +6,7 @@ there. So with timestamps even a short recording may take several windows ("goes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -159,11 +160,14 @@ class Recognition:
                 with self.clock("post"):
                     segments, done_s = self.whisper.steps.split(heard.ids, seek / rate, held / rate)
                     kept = self._keep(heard, segments, first_round)
-            looked = job.second_look and job.second_look(
-                target, go.window.prompt, states, heard.ids[:kept], seek / rate, held
-            )
-            if looked is not None:
-                yield from looked
+            if job.second_look is not None:
+                spoken = min(held, math.ceil(self._duration_s * rate) - seek)
+                with self.clock("post"):
+                    looked = job.second_look(
+                        target, go.window.prompt, states, heard.ids[:kept], seek / rate, spoken
+                    )
+                if looked is not None:
+                    yield from looked
         return round(done_s * rate)
 
     def _keep(self, heard: Certainty, segments: list[Segment], first_round: int) -> int:
