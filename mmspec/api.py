@@ -11,6 +11,7 @@ from typing import Any
 
 from mmspec.engine import AdaptivePolicy, BlockCosts, FixedPolicy, Policy
 from mmspec.errors import MMSpecError, OptionError
+from mmspec.grounding import Grounding, share_by_class, threshold_of
 from mmspec.loading import DEFAULT_TARGET, load_whisper, resolve
 from mmspec.modalities.whisper import SAMPLING_RATE, Whisper
 from mmspec.modalities.whisper_decode import Recognition
@@ -22,20 +23,27 @@ from mmspec.modalities.whisper_draft import (
     NgramDraft,
     NoDraft,
 )
+from mmspec.modalities.whisper_grounding import Silence
 from mmspec.modalities.whisper_job import Heard, Job
+from mmspec.modalities.whisper_rereading import Rereading
 from mmspec.modalities.whisper_window import Pair
+from mmspec.modalities.whisper_words import Span, Word, within_segments, words_of
 from mmspec.report import Report
 from mmspec.trace import Origin, Round
 
 
 @dataclass(frozen=True, slots=True)
 class SpokenSegment:
-    """A stretch of speech: when, what, and the tokens that say it."""
+    """A stretch of speech: when, what, and the tokens that say it.
+
+    `words` are there where word timestamps were asked for.
+    """
 
     start_s: float
     end_s: float
     text: str
     ids: tuple[int, ...]
+    words: tuple[Word, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,9 @@ class Transcription:
         report: how it was obtained.
         origins: the same for each id: drafted and accepted, or the target's own.
         trace: every round of the run; an origin names its round.
+        unit_times: when each id begins to be spoken, in seconds; None where word timestamps
+            weren't asked for.
+        grounding: what each id owes to the audio; None where that wasn't asked for.
     """
 
     text: str
@@ -59,6 +70,15 @@ class Transcription:
     report: Report
     origins: tuple[Origin, ...]
     trace: tuple[Round, ...]
+    unit_times: tuple[float, ...] | None = None
+    grounding: Grounding | None = None
+
+    @property
+    def words(self) -> tuple[Word, ...] | None:
+        """All segments' words; None where word timestamps weren't asked for."""
+        if self.unit_times is None:
+            return None
+        return tuple(word for segment in self.segments for word in segment.words or ())
 
 
 class Transcriber:
@@ -71,6 +91,7 @@ class Transcriber:
         costs = BlockCosts()
         self._target, self._draft = target, draft
         self._pair = Pair(target, draft, policy_for(gamma, costs), costs)
+        self._silence = Silence(target)
         self._closed = False
 
     @property
@@ -126,6 +147,8 @@ class Transcriber:
         logprob_threshold: float | None = None,
         no_speech_threshold: float | None = None,
         max_new_tokens: int | None = None,
+        word_timestamps: bool = False,
+        grounding: bool | float = False,
         streamer: Any = None,
         generation_config: Any = None,
         logits_processor: Sequence[Any] | None = None,
@@ -152,6 +175,9 @@ class Transcriber:
             logprob_threshold: a transcript with a lower mean log-probability is a failure.
             no_speech_threshold: a window that is likelier silent, and fails, is skipped.
             max_new_tokens: emit at most so many per window.
+            word_timestamps: find out when each word was spoken.
+            grounding: find out which tokens rest on the audio: True, or the nats that a token's
+                log-probability has to lose without it (True: 1).
             streamer: a transformers streamer, gets ids that are certain to stay.
             generation_config: as transformers' `generate` takes it.
             logits_processor: further processors, as transformers' `generate` takes them.
@@ -161,6 +187,8 @@ class Transcriber:
         Raises:
             MMSpecError: an input or option that can't be used, in one line.
         """
+        threshold = threshold_of(grounding)
+        look = self._second_look(word_timestamps, threshold)
         job = _job(
             language=language,
             task=task,
@@ -179,10 +207,16 @@ class Transcriber:
             generation_config=generation_config,
             logits_processor=logits_processor,
             stopping_criteria=stopping_criteria,
+            second_look=look,
             **options,
         )
-        recognition = self._recognition(audio, sampling_rate, job)
-        return self._said(recognition.run())
+        heard = self._recognition(audio, sampling_rate, job).run()
+        said = self._said(heard)
+        if look is not None and word_timestamps:
+            said = self._with_times(said, within_segments(heard.segments, look.spans))
+        if look is not None and threshold is not None:
+            said = _with_grounding(said, Grounding(threshold, tuple(look.drops)))
+        return said
 
     def stream(self, audio: Any, **options: Any) -> Iterator[str]:
         """Transcribe, yielding text as it is committed; nothing is ever taken back.
@@ -248,6 +282,25 @@ class Transcriber:
             origins=heard.origins,
             trace=heard.trace,
         )
+
+    def _second_look(self, times: bool, threshold: float | None) -> Rereading | None:
+        if not times and threshold is None:
+            return None
+        silence = None if threshold is None else self._silence
+        return Rereading(self._target, times=times, silence=silence)
+
+    def _with_times(self, said: Transcription, spans: list[list[Span]]) -> Transcription:
+        segments = [
+            replace(part, words=words_of(self._target, part.ids, times, said.language))
+            for part, times in zip(said.segments, spans, strict=True)
+        ]
+        starts = tuple(start_s for times in spans for start_s, _ in times)
+        return replace(said, segments=tuple(segments), unit_times=starts)
+
+
+def _with_grounding(said: Transcription, grounding: Grounding) -> Transcription:
+    shares = share_by_class(grounding, said.origins)
+    return replace(said, grounding=grounding, report=replace(said.report, by_class=shares))
 
 
 JOB_FIELDS = frozenset(field.name for field in fields(Job))

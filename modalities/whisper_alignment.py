@@ -45,8 +45,8 @@ def alignment_heads(whisper: Whisper) -> Heads:
     for layer, head in pairs:
         if not (0 <= layer < layers and 0 <= head < heads):
             raise ModelError(
-                f"the generation config's alignment_heads name head {head} of layer {layer}; the "
-                f"decoder has {layers} layers of {heads} heads"
+                f"word times: the generation config's alignment_heads name head {head} of layer "
+                f"{layer}; the decoder has {layers} layers of {heads} heads"
             )
     return pairs
 
