@@ -263,7 +263,7 @@ class TestTokens:
         assert token.text.strip()
         assert any(c.isprintable() and not c.isspace() for c in token.text)
         for text in (shown.source, *(e.text for e in shown.elements if e.name != "style")):
-            assert all(c.isprintable() or c in "\n\u200d" for c in text)
+            assert all(c.isprintable() or c in "\n\u200d\xa0" for c in text)
         assert not shown.of("script")
 
     def test_markup_is_shown_as_it_was_said(self) -> None:
@@ -436,6 +436,46 @@ class TestTime:
     def test_faults_are_named(self) -> None:
         report = replace(SAID.report, faults=("drafter <x> raised",))
         assert "drafter &lt;x&gt; raised" in page(recording(replace(SAID, report=report))).source
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of `#rrggbb`, as WCAG defines it."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return sum(c * w for c, w in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+class TestStyle:
+    def schemes(self) -> list[dict[str, str]]:
+        (style,) = page(recording()).of("style")
+        blocks = re.findall(r":root \{([^}]*--paper[^}]*)\}", style.text)
+        return [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block)) for block in blocks]
+
+    def test_text_can_be_read_in_light_and_dark(self) -> None:
+        light, dark = self.schemes()
+        assert light.keys() == dark.keys()
+        grounds = ("d0-bg", "d1-bg", "d2-bg", "d3-bg", "wrong-bg")
+        pairs = [("ink", ground) for ground in ("paper", "card", *grounds)]
+        pairs += [(text, ground) for text in ("soft", "link") for ground in ("paper", "card")]
+        pairs += [("soft", ground) for ground in grounds]  # times are tokens too
+        pairs += [("d0", "card"), ("wrong", "card")]
+        for colours_of in (light, dark):
+            for text, ground in pairs:
+                ratio = contrast(colours_of[text], colours_of[ground])
+                assert ratio >= 4.5, f"{text} on {ground}: {ratio:.2f}"
+
+    def test_kinds_differ_without_colour(self) -> None:
+        (style,) = page(recording()).of("style")
+        looks = [
+            re.sub(r"var\(--[\w-]+\)", "", rule)
+            for rule in re.findall(r"\n\.(?:accepted\.d\d|recovered|bonus) (\{[^}]*\})", style.text)
+        ]
+        assert len(looks) == len(set(looks)) == 6
 
 
 class TestEdges:

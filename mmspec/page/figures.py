@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mmspec.page.data import Recording, Spoken, Strip
 from mmspec.report import Report
 
-WIDEST, NARROWEST, PX_PER_S = 1080, 300, 110
+WIDEST, NARROWEST, PX_PER_S = 1030, 300, 110
 """Pixels of a strip: a short clip fits a phone, a long row can be scrolled in its own box."""
 
 LETTER_PX, GAP_PX = 6.6, 7.0

@@ -64,9 +64,10 @@ def _harmless(value: Any) -> Any:
     return neutral(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def percent(share: float | None) -> str:
+def percent(share: float | None) -> Markup:
     """A share of one."""
-    return "–" if share is None else f"{100 * share:.0f} %"
+    # The sign stays with its number; a literal no-break space would be taken for something hidden.
+    return Markup("–") if share is None else Markup("{:.0f}&nbsp;%").format(100 * share)
 
 
 def seconds(value: float) -> str:
