@@ -32,6 +32,20 @@ _NUMBERS = re.compile(r"\[\n\s+-?\d[-+.eE\d]*(?:,\n\s+-?\d[-+.eE\d]*)*\n\s+\]")
 _REPLACEMENT = "\ufffd"
 
 
+class SpokenWord(Protocol):
+    """What a subtitle needs of a word."""
+
+    @property
+    def start_s(self) -> float:
+        """Seconds from the start of the audio."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """The word, with the space before it where there is one."""
+        ...
+
+
 class SpokenSegment(Protocol):
     """What a subtitle needs of a segment."""
 
@@ -48,6 +62,11 @@ class SpokenSegment(Protocol):
     @property
     def text(self) -> str:
         """What is said."""
+        ...
+
+    @property
+    def words(self) -> Sequence[SpokenWord] | None:
+        """The same by word, where their times are known."""
         ...
 
 
@@ -132,23 +151,51 @@ def to_srt(segments: Sequence[SpokenSegment]) -> str:
 
 
 def to_vtt(segments: Sequence[SpokenSegment]) -> str:
-    """WebVTT: what could open a tag or a cue is escaped.
+    """WebVTT: what could open a tag or a cue is escaped; words with times light up one by one.
 
     Example:
         >>> from types import SimpleNamespace as Cue
-        >>> print(to_vtt([Cue(start_s=3599.9996, end_s=3600.5, text="<b> & -->")]), end="")
+        >>> one = Cue(start_s=3599.9996, end_s=3600.5, text="<b> & -->", words=None)
+        >>> words = [Cue(start_s=4000.0, text=" Oh,"), Cue(start_s=4000.4, text=" no")]
+        >>> other = Cue(start_s=4000.0, end_s=4001.0, text=" Oh, no", words=words)
+        >>> print(to_vtt([one, other]), end="")
         WEBVTT
         <BLANKLINE>
         01:00:00.000 --> 01:00:00.500
         &lt;b&gt; &amp; --&gt;
         <BLANKLINE>
+        01:06:40.000 --> 01:06:41.000
+        Oh, <01:06:40.400>no
+        <BLANKLINE>
     """
     cues = ["WEBVTT\n\n"]
     for segment in _spoken(segments):
         start, end = _span(segment, ".")
-        text = one_line(segment.text).replace("&", "&amp;")
-        cues.append(f"{start} --> {end}\n{text.replace('<', '&lt;').replace('>', '&gt;')}\n\n")
+        text = _escaped(segment.text) if segment.words is None else _timed(segment, segment.words)
+        cues.append(f"{start} --> {end}\n{text}\n\n")
     return "".join(cues)
+
+
+def _escaped(text: str) -> str:
+    return one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _timed(segment: SpokenSegment, words: Sequence[SpokenWord]) -> str:
+    """Words with the times from which on they are shown as spoken.
+
+    The format wants them to rise, and to lie inside the cue: a word that begins with the cue, or
+    together with the one before it, has none of its own.
+    """
+    latest_ms, end_ms = (round(edge_s * 1000) for edge_s in (segment.start_s, segment.end_s))
+    pieces: list[str] = []
+    for word in words:
+        spaced = neutral(word.text).startswith(" ") and bool(pieces)
+        start_ms = round(word.start_s * 1000)
+        mark = ""
+        if latest_ms < start_ms < end_ms:
+            mark, latest_ms = f"<{_time(start_ms, '.')}>", start_ms
+        pieces.append(" " * spaced + mark + _escaped(word.text))
+    return "".join(pieces)
 
 
 def _spoken(segments: Sequence[SpokenSegment]) -> list[SpokenSegment]:

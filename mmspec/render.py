@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mmspec.formats import one_line
+from mmspec.grounding import ClassShare
 from mmspec.report import Report
 
 PHASES = ("encode", "prefill", "draft", "verify", "reconcile", "post")
@@ -76,11 +77,19 @@ def _facts(report: Report) -> list[tuple[str, object]]:
         for name, share in report.drafters.items()
         if share.proposed
     ]
+    facts += [(name, _of_class(share)) for name, share in (report.by_class or {}).items()]
     facts.append(("seconds", _seconds(report)))
     if report.predicted_speedup is not None:
         facts.append(("predicted", f"{report.predicted_speedup:.2f}× of an ordinary step loop"))
     facts += [("fault", plain_text(fault, "yellow")) for fault in report.faults]
     return facts
+
+
+def _of_class(share: ClassShare) -> str:
+    return (
+        f"{share.units} units, accepted {share.accepted} of {share.accepted + share.recovered} "
+        f"judged ({percent(share.acceptance_rate)}), mean drop {share.mean_drop:.1f} nats"
+    )
 
 
 def _exactness(report: Report) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from mmspec.grounding import ClassShare, add_shares
 from mmspec.report import DrafterShare, Report
 
 _SUMS = (
@@ -53,6 +54,7 @@ def total(reports: Sequence[Report]) -> Report:
         finish_reason=_common([report.finish_reason for report in reports]),
         predicted_speedup=_predicted(reports),
         exact=all(report.exact for report in reports),
+        by_class=_by_class(reports),
         faults=tuple(dict.fromkeys(fault for report in reports for fault in report.faults)),
     )
 
@@ -81,6 +83,12 @@ def _drafters(reports: Sequence[Report]) -> dict[str, DrafterShare]:
                 share.conditioning,
             )
     return found
+
+
+def _by_class(reports: Sequence[Report]) -> dict[str, ClassShare] | None:
+    """Of the recordings whose units have classes; None where none have."""
+    known = [report.by_class for report in reports if report.by_class is not None]
+    return add_shares(known) if known else None
 
 
 def _common(values: Sequence[str]) -> str:

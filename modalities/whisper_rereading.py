@@ -80,7 +80,8 @@ class Rereading:
         stride = whisper.window_frames // config.max_source_positions
         positions = min(max(frames // stride, 1), config.max_source_positions)
         found = edges(whisper, watch, ids, positions)
-        times_s = seek_s + found * (stride / whisper.frames_per_second)
+        rate = whisper.frames_per_second
+        times_s = (round(seek_s * rate) + found * stride) / rate
         return list(zip(times_s[:-1].tolist(), times_s[1:].tolist(), strict=True))
 
 

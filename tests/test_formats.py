@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ class Cue:
     start_s: float
     end_s: float
     text: str
+    words: tuple[Cue, ...] | None = None
 
 
 class TestText:
@@ -55,6 +57,28 @@ class TestSubtitles:
         assert "&lt;i&gt;one&lt;/i&gt; --&gt; &amp; two 3\n\n" in vtt
         assert vtt.count("-->") == 2  # an empty cue is none
         assert "00:00:02.000 --> 00:00:02.001" in vtt
+
+    WORDS = (
+        Cue(1.0, 1.2, " One"),  # begins with its cue
+        Cue(1.2, 1.4, " <two>"),
+        Cue(1.4, 1.4, "-\x1bthree"),
+        Cue(1.4, 1.9, " &four"),  # begins with the one before
+        Cue(1.3, 1.9, " five"),  # before the one before
+        Cue(2.0, 2.5, " six"),  # behind its cue
+    )
+
+    def test_vtt_words_have_rising_times_inside_their_cue(self) -> None:
+        cue = Cue(1.0, 2.0, "".join(word.text for word in self.WORDS), self.WORDS)
+        *_, text = to_vtt([cue]).rstrip().splitlines()
+        assert text == (
+            "One <00:00:01.200>&lt;two&gt;<00:00:01.400>-\ufffdthree &amp;four five six"
+        )
+        plain = to_vtt([Cue(1.0, 2.0, cue.text)]).rstrip().splitlines()[-1]
+        assert re.sub(r"<[\d:.]+>", "", text) == plain
+
+    def test_srt_has_no_words(self) -> None:
+        cue = Cue(1.0, 2.0, " One two", (Cue(1.0, 1.2, " One"), Cue(1.2, 1.4, " two")))
+        assert to_srt([cue]) == to_srt([Cue(1.0, 2.0, " One two")])
 
     def test_srt_numbers_and_arrows(self) -> None:
         srt = to_srt(self.CUES)

@@ -86,9 +86,28 @@ def entry_of(path: Path, said: Any) -> dict[str, Any]:
         "text": said.text,
         "ids": list(said.ids),
         "language": said.language,
-        "segments": [
-            {"start": part.start_s, "end": part.end_s, "text": part.text, "ids": list(part.ids)}
-            for part in said.segments
-        ],
+        "segments": [_segment(part) for part in said.segments],
+        **_second_looks(said),
         "report": said.report.to_dict(),
     }
+
+
+def _segment(part: Any) -> dict[str, Any]:
+    entry = _spoken(part)
+    if part.words is not None:
+        entry["words"] = [_spoken(word) for word in part.words]
+    return entry
+
+
+def _spoken(part: Any) -> dict[str, Any]:
+    return {"start": part.start_s, "end": part.end_s, "text": part.text, "ids": list(part.ids)}
+
+
+def _second_looks(said: Any) -> dict[str, Any]:
+    """What is there only where it was asked for."""
+    found: dict[str, Any] = {}
+    if said.unit_times is not None:
+        found["unit_times"] = list(said.unit_times)
+    if said.grounding is not None:
+        found["grounding"] = said.grounding.to_dict()
+    return found

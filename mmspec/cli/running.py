@@ -32,9 +32,10 @@ class Run:
         files: the recordings.
         models: which models, where.
         output: what is written, where.
-        request: what is asked of the recogniser.
+        request: what is asked of the recogniser, and of peers alike.
         peers: what it is compared with.
         verbose: let the libraries talk.
+        looks: what else is to be found out about a transcript.
     """
 
     def __init__(
@@ -45,9 +46,11 @@ class Run:
         request: dict[str, Any],
         peers: Sequence[str] = (),
         verbose: bool = False,
+        looks: dict[str, Any] | None = None,
     ) -> None:
         self._files, self._models, self._wanted = list(files), models, output
-        self._request, self._peers, self._verbose = request, peers, verbose
+        self._request, self._looks = request, looks or {}
+        self._peers, self._verbose = peers, verbose
         self._console = stderr()
         self._heard: list[tuple[str, float, Any]] = []
         self._compared: list[tuple[str, dict[str, Any]]] = []
@@ -103,7 +106,7 @@ class Run:
     def _settings(self) -> dict[str, Any]:
         settings = as_json(self._models)
         settings["target"] = self._models.target or self._transcriber.model.config.name_or_path
-        settings |= self._request | {"compare": list(self._peers)}
+        settings |= self._request | self._looks | {"compare": list(self._peers)}
         return settings | describe_machine(self._transcriber)
 
     def _one(self, path: Path, hypothesis: Hypothesis | None, output: Output) -> None:
@@ -162,6 +165,7 @@ class Run:
             hypothesis=hypothesis,
             streamer=streamer,
             **self._request,
+            **self._looks,
         )
         return said, time.perf_counter() - start
 
