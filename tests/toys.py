@@ -9,6 +9,7 @@ changes the rows.
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,14 +31,19 @@ from mmspec.engine import (
     Session,
     Stops,
 )
+from mmspec.prefix import Prefix
 from mmspec.proposals import (
     Drafter,
     HypothesisDrafter,
     ModelDrafter,
     NgramDrafter,
+    Outlook,
+    Pick,
+    Proposal,
     SameVocabulary,
     ScriptedDrafter,
 )
+from mmspec.proposals.hypothesis import tree_of
 from mmspec.state import DecoderState
 from mmspec.target import Pass
 from mmspec.trace import Round
@@ -184,7 +190,36 @@ def spoilt(units: Sequence[int]) -> list[int]:
     return units
 
 
-DRAFTERS = ("perfect", "noisy", "ngram", "hypothesis", "garbage", "none")
+class TreeDrafter(Drafter):
+    """Proposes trees: what the law says, spoilt somewhere, among branches that are mostly noise."""
+
+    name = "tree"
+
+    def __init__(self, law: Law, branches: int = 3) -> None:
+        self._law, self._branches = law, branches
+
+    def outlook(self, prefix: Prefix) -> Outlook:
+        return Outlook("tree", 0.5, 0.8, 1000, beside=(0.7, 0.8)[: self._branches - 1])
+
+    def propose(self, prefix: Prefix, limit: int, pick: Pick) -> Proposal:
+        return self.propose_tree(prefix, limit, 1)
+
+    def propose_tree(self, prefix: Prefix, limit: int, branches: int) -> Proposal:
+        chance = random.Random(hash(tuple(prefix.ids)))
+        chains = [self._chain(prefix, limit, chance) for _ in range(branches)]
+        return tree_of(chains)
+
+    def _chain(self, prefix: Prefix, limit: int, chance: random.Random) -> list[int]:
+        """Right up to a random place, from there on anything."""
+        units = list(prefix.ids)
+        right = chance.choice((0, 1, 2, limit))
+        for offset in range(chance.randrange(1, limit + 1)):
+            row = self._law(units)
+            units.append(int(row.argmax()) if offset < right else chance.randrange(len(row)))
+        return units[len(prefix) :]
+
+
+DRAFTERS = ("perfect", "noisy", "ngram", "hypothesis", "tree", "garbage", "none")
 
 
 def drafter_for(kind: str, law: Law, prompt: Sequence[int] = PROMPT) -> Drafter | None:
@@ -197,6 +232,8 @@ def drafter_for(kind: str, law: Law, prompt: Sequence[int] = PROMPT) -> Drafter 
         return NgramDrafter(longest=3, shortest=1)
     if kind == "hypothesis":
         return HypothesisDrafter(spoilt(ordinary(law, prompt).ids))
+    if kind == "tree":
+        return TreeDrafter(law)
     return garbage() if kind == "garbage" else None
 
 

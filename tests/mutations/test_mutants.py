@@ -15,8 +15,12 @@ import pytest
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor
-from transformers.generation.logits_process import RepetitionPenaltyLogitsProcessor
+from transformers.generation.logits_process import (
+    RepetitionPenaltyLogitsProcessor,
+    SequenceBiasLogitsProcessor,
+)
 
+from mmspec import acceptance
 from mmspec.engine import Chooser, Processors, Sampling, Session, Stops
 from mmspec.errors import StateError
 from mmspec.proposals import ModelDrafter, Proposal, SameVocabulary
@@ -26,6 +30,7 @@ from mmspec.state.layers import FrozenLayer, GrowingLayer
 from tests.toys import (
     PROMPT,
     ToyTarget,
+    TreeDrafter,
     V,
     decode,
     drafter_for,
@@ -59,6 +64,31 @@ def greedy_ids_are_ordinary() -> None:
     for kind, gamma in itertools.product(KINDS, (1, 4)):
         run = decode(law, drafter_for(kind, law), gamma, max_length=LONG)
         expect(run.ids == ordinary(law, max_length=LONG).ids, "ids differ from ordinary decoding")
+
+
+def trees_emit_ordinary_ids() -> None:
+    for seed in range(3):
+        law = toy_law(seed)
+        run = decode(law, TreeDrafter(law), 5, max_length=LONG)
+        expect(run.ids == ordinary(law, max_length=LONG).ids, "a tree changed the ids")
+        seeded = Sampling(sample=True, seed=seed)
+        run = decode(law, TreeDrafter(law), 5, max_length=LONG, sampling=seeded)
+        expect(run.ids == ordinary(law, max_length=LONG, seed=seed).ids, "a tree changed the ids")
+
+
+def every_branch_is_processed_at_its_own_prefix() -> None:
+    def steered(ids: Sequence[int]) -> Tensor:
+        row = toy_law(0)(ids).clone()
+        row[(ids[-1] + 3) % V] += 9.0
+        return row
+
+    bias = {(unit, (unit + 3) % V): 9.0 for unit in range(V)}
+    processors = [SequenceBiasLogitsProcessor(bias)]
+    plain = ordinary(toy_law(0), max_length=LONG, processors=processors)
+    for branches in (2, 3):
+        drafter = TreeDrafter(steered, branches)
+        run = decode(toy_law(0), drafter, 5, max_length=LONG, processors=processors)
+        expect(run.ids == plain.ids, "a branch was processed at another prefix")
 
 
 def forwards_are_rounds() -> None:
@@ -250,6 +280,8 @@ def padding_is_never_drawn() -> None:
 
 CHECKS: list[Check] = [
     greedy_ids_are_ordinary,
+    trees_emit_ordinary_ids,
+    every_branch_is_processed_at_its_own_prefix,
     forwards_are_rounds,
     a_copy_is_accepted_and_fed_once,
     a_drafter_follows_the_committed_prefix,
@@ -459,6 +491,51 @@ def padding_scored_zero(patch: Patch) -> None:
     patch.setattr(model_drafting, "fit_vocabulary", mutant)
 
 
+def path_left_where_it_was(patch: Patch) -> None:
+    patch.setattr(GrowingLayer, "move", lambda self, positions, start: None)
+
+
+def tree_fed_as_a_chain(patch: Patch) -> None:
+    real = Session._block
+
+    def mutant(self: Session, proposal: Any) -> Any:
+        return real(self, proposal)[0], None
+
+    patch.setattr(Session, "_block", mutant)
+
+
+def every_branch_processed_at_the_first_one(patch: Patch) -> None:
+    real = Proposal.runs
+
+    def mutant(self: Proposal) -> Any:
+        trunk = next(iter(real(self)), ([], []))[0]
+        for units, chain in real(self):
+            yield (trunk * len(units))[: len(units)] or units, chain
+
+    patch.setattr(Proposal, "runs", mutant)
+
+
+def noise_by_node(patch: Patch) -> None:
+    real = Chooser._noise_at
+
+    def mutant(self: Chooser, rows: Tensor, positions: Tensor) -> Tensor:
+        return real(self, rows, positions[0] + torch.arange(len(positions)))
+
+    patch.setattr(Chooser, "_noise_at", mutant)
+
+
+def last_branch_wins(patch: Patch) -> None:
+    def mutant(choices: Sequence[int], ids: Sequence[int], parents: Sequence[int]) -> Any:
+        path = [
+            node
+            for node, (unit, parent) in enumerate(zip(ids, parents, strict=True))
+            if parent == -1 and unit != choices[0]
+        ]
+        return tuple(path[-1:]), choices[path[-1] + 1 if path else 0]
+
+    patch.setattr(acceptance, "walk", mutant)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], Check, str]] = [
     (row_shift_by_one, greedy_ids_are_ordinary, "ids differ"),
     (prompts_last_token_fed_twice, greedy_ids_are_ordinary, "ids differ"),
@@ -486,6 +563,15 @@ MUTANTS: list[tuple[Callable[[Patch], None], Check, str]] = [
     (view_one_slot_too_long, attention_reads_no_slot_past_the_length, "poison was read"),
     (conditioning_writable, conditioning_is_written_once, "a second time"),
     (padding_scored_zero, padding_is_never_drawn, "doesn't have"),
+    (path_left_where_it_was, trees_emit_ordinary_ids, "a tree changed"),
+    (tree_fed_as_a_chain, trees_emit_ordinary_ids, "a tree changed"),
+    (
+        every_branch_processed_at_the_first_one,
+        every_branch_is_processed_at_its_own_prefix,
+        "another prefix",
+    ),
+    (noise_by_node, trees_emit_ordinary_ids, "a tree changed"),
+    (last_branch_wins, trees_emit_ordinary_ids, "a tree changed"),
 ]
 
 

@@ -342,3 +342,46 @@ def test_a_session_leaves_its_state_on_the_committed_prefix() -> None:
     target = ToyTarget(law)
     target.score(PROMPT, keep=1)
     assert target.held == PROMPT
+
+
+class TestKeepingAPath:
+    """Of a tree's positions one path stays, side by side; nothing before it moves."""
+
+    def filled(self, length: int = 4, tree: int = 6) -> DecoderState:
+        state = DecoderState(2, 16, cross_attention=False)
+        for start, size in ((0, length), (length, tree)):
+            with state.block(size):
+                for layer in range(2):
+                    written = torch.arange(start, start + size).float() + 100 * layer
+                    state.cache.update(written.view(1, 1, -1, 1), -written.view(1, 1, -1, 1), layer)
+        return state
+
+    def held(self, state: DecoderState, layer: int) -> list[int]:
+        memory = state.growing(layer)
+        assert torch.equal(memory.keys[:, :, : state.length], -memory.values[:, :, : state.length])
+        return [int(x) - 100 * layer for x in memory.keys[0, 0, : state.length, 0].tolist()]
+
+    @pytest.mark.parametrize("path", [(), (0,), (0, 1, 2), (3,), (1, 4), (0, 2, 5), (2, 3, 4, 5)])
+    def test_the_path_is_kept_in_order(self, path: tuple[int, ...]) -> None:
+        state = self.filled()
+        state.keep_path(4, path)
+        for layer in range(2):
+            assert self.held(state, layer) == [0, 1, 2, 3, *(4 + node for node in path)]
+
+    @pytest.mark.parametrize("path", [(1, 1), (2, 1)])
+    def test_a_path_that_does_not_rise_is_refused(self, path: tuple[int, ...]) -> None:
+        with pytest.raises(StateError, match="doesn't rise"):
+            self.filled().keep_path(4, path)
+
+    @pytest.mark.parametrize("path", [(6,), (-1,), (0, 9)])
+    def test_a_path_outside_of_what_is_held_is_refused(self, path: tuple[int, ...]) -> None:
+        with pytest.raises(StateError, match="leaves the 10 positions"):
+            self.filled().keep_path(4, path)
+
+    def test_frozen_positions_stay(self) -> None:
+        state = DecoderState(1, 8, cross_attention=False)
+        with state.block(2):
+            state.cache.update(torch.zeros(1, 1, 2, 1), torch.zeros(1, 1, 2, 1), 0)
+        state.freeze()
+        with pytest.raises(StateError, match="frozen"):
+            state.keep_path(0, (1,))
