@@ -109,7 +109,7 @@ class Comparer:
     def _compared(
         self, contender: Contender, samples: np.ndarray, request: Request, ours: Outcome
     ) -> Comparison:
-        why_not = contender.why_not or self._incomparable(contender, request)
+        why_not = contender.why_not or self._incomparable(contender, request, ours)
         if why_not is not None:
             return Comparison(False, why_not)
         try:
@@ -124,8 +124,10 @@ class Comparer:
             first_difference=self.difference(samples, request, ours, peer),
         )
 
-    def _incomparable(self, contender: Contender, request: Request) -> str | None:
-        if request.temperature > 0 and (contender.name != "plain" or request.seed is None):
+    def _incomparable(self, contender: Contender, request: Request, ours: Outcome) -> str | None:
+        fell_back = ours.report is not None and ours.report.parity != "L0"
+        sampled = request.first_temperature > 0 or fell_back
+        if sampled and (contender.name != "plain" or request.seed is None):
             return "sampled ids can't be compared: the noise is another (give mmspec a --seed)"
         return None
 

@@ -35,17 +35,40 @@ class Request:
     task: str | None = None
     timestamps: bool | None = None
     prompt: str | None = None
-    temperature: float = 0.0
+    temperature: float | tuple[float, ...] = 0.0
     seed: int | None = None
     max_new_tokens: int | None = None
+    condition_on_prev_tokens: bool | None = None
+    compression_ratio_threshold: float | None = None
+    logprob_threshold: float | None = None
+    no_speech_threshold: float | None = None
 
-    def for_generate(self, processor: Any, device: Any = "cpu") -> dict[str, Any]:
-        """The same request as keyword arguments of transformers' `generate`."""
+    @property
+    def first_temperature(self) -> float:
+        """What every window is decoded at first."""
+        temperature = self.temperature
+        return temperature[0] if isinstance(temperature, tuple) else temperature
+
+    def for_generate(
+        self, processor: Any, device: Any = "cpu", *, long: bool = False
+    ) -> dict[str, Any]:
+        """The same request as keyword arguments of transformers' `generate`.
+
+        Args:
+            processor: the target's.
+            device: where the model is.
+            long: the recording is longer than a window, so times have to be asked for.
+        """
         options: dict[str, Any] = {
             "language": self.language,
             "task": self.task,
-            "return_timestamps": self.timestamps,
+            "return_timestamps": True if long and self.timestamps is None else self.timestamps,
             "max_new_tokens": self.max_new_tokens,
+            "condition_on_prev_tokens": self.condition_on_prev_tokens,
+            "temperature": self.temperature,
+            "compression_ratio_threshold": self.compression_ratio_threshold,
+            "logprob_threshold": self.logprob_threshold,
+            "no_speech_threshold": self.no_speech_threshold,
         }
         if self.prompt is not None:
             ids = processor.get_prompt_ids(self.prompt.strip(), return_tensors="pt")
@@ -109,6 +132,7 @@ class TransformersContender:
         self.name = name
         self.why_not: str | None = None
         self._model, self._processor = model, processor
+        self._window_s = Whisper.of(model, processor, packed=False).window_s
         self._assistance = dict(assistance or {})
 
     @classmethod
@@ -136,17 +160,15 @@ class TransformersContender:
         Raises:
             OptionError: sampling, whose noise is transformers' own.
         """
-        if request.temperature > 0:
+        if request.first_temperature > 0:
             raise OptionError("sampled ids can't be compared: transformers draws other noise")
         watch = DecodeWatch()
         models = [self._model, self._assistance.get("assistant_model")]
         with quiet(), untouched(models), torch.no_grad():
             start = time.perf_counter()
+            features = self._features(samples)
             ids = self._model.generate(
-                self._features(samples),
-                streamer=watch,
-                **request.for_generate(self._processor, self._model.device),
-                **self._assistance,
+                features, streamer=watch, **self._options(request, features), **self._assistance
             )
             units = tuple(ids[0].tolist())
             text = self._processor.tokenizer.decode(units, skip_special_tokens=True).strip()
@@ -163,9 +185,9 @@ class TransformersContender:
         """The decoder prompt that transformers builds for the first window."""
         watch = DecodeWatch()
         with quiet(), untouched([self._model]):
-            options = request.for_generate(self._processor, self._model.device)
-            options["max_new_tokens"] = 1
-            self._model.generate(self._features(samples), streamer=watch, **options)
+            features = self._features(samples)
+            options = self._options(request, features) | {"max_new_tokens": 1}
+            self._model.generate(features, streamer=watch, **options)
         return watch.prompts[0]
 
     @torch.no_grad()
@@ -179,9 +201,15 @@ class TransformersContender:
         return abs(float(row[0, -1, pair[0]] - row[0, -1, pair[1]]))
 
     def _features(self, samples: np.ndarray) -> torch.Tensor:
-        extractor = self._processor.feature_extractor
-        made = extractor(samples, sampling_rate=SAMPLING_RATE, return_tensors="pt").input_features
-        return made.to(self._model.device, self._model.dtype)
+        extractor, most = self._processor.feature_extractor, self._window_s * SAMPLING_RATE
+        whole = {"truncation": False, "padding": "longest"} if len(samples) > most else {}
+        made = extractor(samples, sampling_rate=SAMPLING_RATE, return_tensors="pt", **whole)
+        return made.input_features.to(self._model.device, self._model.dtype)
+
+    def _options(self, request: Request, features: torch.Tensor) -> dict[str, Any]:
+        frames = self._window_s * SAMPLING_RATE / self._processor.feature_extractor.hop_length
+        long = features.shape[-1] > frames
+        return request.for_generate(self._processor, self._model.device, long=long)
 
 
 @dataclass(slots=True)

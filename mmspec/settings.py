@@ -16,6 +16,29 @@ PEERS = ("plain", "hf", "hf-assisted")
 """What mmspec is compared with: itself without speculation, transformers, and its speculation."""
 
 
+THRESHOLDS = {
+    "compression_ratio_threshold": 1.35,
+    "logprob_threshold": -1.0,
+    "no_speech_threshold": 0.6,
+}
+"""What temperature fallback usually goes with: Whisper's own; the ratio, which transformers takes
+of token ids and not of the text, as transformers recommends it."""
+
+WARMER, WARMEST = 0.2, 1.0
+"""By how much the temperature rises from one try at a window to the next, and how far."""
+
+
+def retries(temperature: float) -> tuple[float, ...]:
+    """The temperatures that a window is tried at, as in Whisper's reference implementation.
+
+    Example:
+        >>> retries(0.0), retries(0.7), retries(1.5)
+        ((0.0, 0.2, 0.4, 0.6, 0.8, 1.0), (0.7, 0.9), (1.5,))
+    """
+    further = max(0, int((WARMEST - temperature) / WARMER + 1e-6))
+    return tuple(round(temperature + WARMER * step, 6) for step in range(further + 1))
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
     """Which models, and where they run. `target` None is the default hub checkpoint."""

@@ -20,9 +20,6 @@ from torch import Tensor
 
 from mmspec.errors import OptionError
 
-REFERENCE_TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""What Whisper's reference implementation tries one after the other."""
-
 STEADY = 0.5
 """From this temperature on, a window's text isn't shown to the next one."""
 

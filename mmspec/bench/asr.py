@@ -73,7 +73,7 @@ class Plan:
             raise OptionError("bench asr: found no files, expected one or more")
         if len(set(self.drafts)) != len(self.drafts):
             raise OptionError(f"--draft: found {', '.join(self.drafts)}, expected each once")
-        if self.request.temperature > 0:
+        if self.request.first_temperature > 0:
             raise OptionError("bench asr: found sampling, expected greedy decoding")
         for draft in self.drafts:
             self.models(draft).check()

@@ -71,7 +71,7 @@ Timestamps = Annotated[
     bool | None,
     typer.Option(
         "--timestamps/--no-timestamps",
-        help="Predict when it was said; srt and vtt do.",
+        help="Predict when it was said; srt and vtt do, and recordings beyond one window.",
         rich_help_panel=DECODING,
         show_default=False,
     ),
@@ -92,7 +92,39 @@ MaxNewTokens = Annotated[
         "--max-new-tokens",
         min=1,
         metavar="N",
-        help="Emit at most so many tokens.",
+        help="Emit at most so many tokens (per window).",
+        rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+ConditionOnPrevious = Annotated[
+    bool | None,
+    typer.Option(
+        "--condition-on-previous/--no-condition-on-previous",
+        help="Beyond one window: show each one the text before it. Steadier names and style; "
+        "a loop may go on.",
+        rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+Fallback = Annotated[
+    bool,
+    typer.Option(
+        "--fallback",
+        help="Where a window's text loops or is unlikely, decode it again, warmer each time; "
+        "skip silent windows.",
+        rich_help_panel=DECODING,
+    ),
+]
+NoSpeechThreshold = Annotated[
+    float | None,
+    typer.Option(
+        "--no-speech-threshold",
+        min=0.0,
+        max=1.0,
+        metavar="P",
+        help="Skip a window that is likelier silent than this, if its text is unlikely too; "
+        "0.6 with --fallback.",
         rich_help_panel=DECODING,
         show_default=False,
     ),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from mmspec.cli import options as o
 from mmspec.cli.settings import OutputSettings
 from mmspec.errors import OptionError
-from mmspec.settings import PEERS, TASKS, ModelSettings
+from mmspec.settings import PEERS, TASKS, THRESHOLDS, ModelSettings, retries
 
 
 def transcribe(
@@ -42,7 +42,30 @@ def transcribe(
             show_default=False,
         ),
     ] = None,
+    condition_on_previous: o.ConditionOnPrevious = None,
+    fallback: o.Fallback = False,
+    no_speech_threshold: o.NoSpeechThreshold = None,
     max_new_tokens: o.MaxNewTokens = None,
+    word_timestamps: Annotated[
+        bool,
+        typer.Option(
+            "--word-timestamps",
+            help="Find out when each word was spoken: in vtt and JSON.",
+            rich_help_panel=o.DECODING,
+        ),
+    ] = False,
+    grounding: Annotated[
+        float | None,
+        typer.Option(
+            "--grounding",
+            min=0.0,
+            metavar="NATS",
+            help="Find out which tokens rest on the audio: those whose log-probability falls by "
+            "more than so much without it; 1 is a good start.",
+            rich_help_panel=o.DECODING,
+            show_default=False,
+        ),
+    ] = None,
     gamma: o.Gamma = "adaptive",
     format_: Annotated[
         str,
@@ -99,7 +122,7 @@ def transcribe(
     dtype: o.Dtype = None,
     packed: o.Packed = True,
 ) -> int:
-    """Turn recordings of up to 30 s into text.
+    """Turn recordings into text.
 
     The text is exactly what the target would have written without a drafter;
     a drafter only decides how soon it comes. Standard output holds the results,
@@ -128,11 +151,30 @@ def transcribe(
         "task": task,
         "timestamps": True if timestamps is None and format_ in ("srt", "vtt") else timestamps,
         "prompt": prompt,
-        "temperature": temperature,
         "seed": seed,
         "max_new_tokens": max_new_tokens,
+        "condition_on_prev_tokens": condition_on_previous,
+        **thresholds(temperature, fallback, no_speech_threshold),
     }
-    return Run(files, models, wanted, request, peers_of(compare), verbose).go()
+    looks = {"word_timestamps": word_timestamps, "grounding": grounding}
+    return Run(files, models, wanted, request, peers_of(compare), verbose, looks).go()
+
+
+def thresholds(temperature: float, fallback: bool, no_speech: float | None) -> dict[str, Any]:
+    """When a window's text is thrown away, as `transcribe` takes it.
+
+    Example:
+        >>> thresholds(0.6, True, None)["temperature"], thresholds(0.6, False, None)["temperature"]
+        ((0.6, 0.8, 1.0), 0.6)
+    """
+    asked: dict[str, Any] = dict.fromkeys(THRESHOLDS)
+    if fallback:
+        asked |= THRESHOLDS
+    elif no_speech is not None:
+        asked["logprob_threshold"] = THRESHOLDS["logprob_threshold"]
+    if no_speech is not None:
+        asked["no_speech_threshold"] = no_speech
+    return {"temperature": retries(temperature) if fallback else temperature, **asked}
 
 
 def peers_of(names: str) -> list[str]:
