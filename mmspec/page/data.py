@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from mmspec.grounding import Grounding
+from mmspec.api import Transcription
+from mmspec.modalities.whisper_words import Word
 from mmspec.page.pieces import Piece, TokenTexts
 from mmspec.page.spectrogram import picture
 from mmspec.report import Report
@@ -137,46 +138,37 @@ class PageData:
 
 def recording_of(
     name: str,
-    said: Any,
+    said: Transcription,
     texts: TokenTexts,
     *,
     duration_s: float,
     mel: tuple[np.ndarray, float] | None = None,
-    unit_times: Sequence[float | None] | None = None,
-    words: Sequence[Any] = (),
-    grounding: Grounding | None = None,
     compared: Mapping[str, Any] | None = None,
 ) -> Recording:
     """A transcription as a page shows it.
 
     Args:
         name: of the recording.
-        said: an `mmspec.Transcription`.
+        said: with word times and grounding where these were asked for.
         texts: turns ids into text.
         duration_s: length of the audio.
         mel: levels and frames per second, as `log_mel` returns them.
-        unit_times: seconds per id.
-        words: with `text`, `start_s`, `end_s` and `ids`.
-        grounding: what each id owes to the audio.
         compared: peers' comparisons.
-
-    Raises:
-        ValueError: something per id isn't as long as the ids.
     """
-    count = len(said.ids)
+    grounding, unknown = said.grounding, [None] * len(said.ids)
     tokens = tuple(
         Token(*facts)
         for facts in zip(
             said.ids,
             texts.sequence(said.ids),
             said.origins,
-            _per_id("unit_times", unit_times, count),
-            _per_id("classes", grounding and grounding.classes, count),
-            _per_id("drops", grounding and grounding.drops, count),
+            unknown if said.unit_times is None else said.unit_times,
+            unknown if grounding is None else grounding.classes,
+            unknown if grounding is None else grounding.drops,
             strict=True,
         )
     )
-    kind, spoken = _spoken(said, tokens, words, duration_s)
+    kind, spoken = _spoken(said, tokens, duration_s)
     return Recording(
         name=name,
         duration_s=duration_s,
@@ -188,17 +180,9 @@ def recording_of(
         spoken_kind=kind,
         strips=_strips(duration_s, mel),
         report=said.report,
-        threshold=grounding and grounding.threshold,
+        threshold=None if grounding is None else grounding.threshold,
         compared=compared,
     )
-
-
-def _per_id(name: str, values: Sequence[Any] | None, count: int) -> Sequence[Any]:
-    if values is None:
-        return [None] * count
-    if len(values) != count:
-        raise ValueError(f"{name}: expected one for each of {count} ids, found {len(values)}")
-    return values
 
 
 def _row(number: int, done: Round, texts: TokenTexts) -> RoundRow:
@@ -217,11 +201,11 @@ def _row(number: int, done: Round, texts: TokenTexts) -> RoundRow:
 
 
 def _spoken(
-    said: Any, tokens: Sequence[Token], words: Sequence[Any], duration_s: float
+    said: Transcription, tokens: Sequence[Token], duration_s: float
 ) -> tuple[str, tuple[Spoken, ...]]:
     """The finest things that have times."""
-    if words:
-        return "words", tuple(_of_words(words, tokens))
+    if said.words:
+        return "words", tuple(_of_words(said.words, tokens))
     if any(token.start_s is not None for token in tokens):
         return "tokens", tuple(_of_tokens(tokens, duration_s))
     segments = [
@@ -232,17 +216,13 @@ def _spoken(
     return "segments", tuple(segments)
 
 
-def _of_words(words: Sequence[Any], tokens: Sequence[Token]) -> list[Spoken]:
-    """Words with their tokens: both go through the same text in the same order."""
-    text = [index for index, token in enumerate(tokens) if not token.piece.is_time]
-    found, at = [], 0
+def _of_words(words: Sequence[Word], tokens: Sequence[Token]) -> Iterator[Spoken]:
+    """Words with their tokens; other tokens, times among them, lie between."""
+    places = iter(enumerate(tokens))
     for word in words:
-        mine = tuple(text[at : at + len(word.ids)])
-        at += len(word.ids)
-        if tuple(tokens[index].unit for index in mine) != tuple(word.ids):
-            mine = ()
-        found.append(Spoken(word.text.strip(), word.start_s, word.end_s, mine))
-    return found
+        found = [next((i for i, t in places if t.unit == unit), None) for unit in word.ids]
+        mine = tuple(index for index in found if index is not None)
+        yield Spoken(word.text.strip(), word.start_s, word.end_s, mine)
 
 
 def _of_tokens(tokens: Sequence[Token], duration_s: float) -> list[Spoken]:

@@ -22,9 +22,6 @@ PARITY = {
     "L2": "sampled freely: the law of the output is the target's.",
 }
 
-ADD_TIMES = "--timestamps"
-"""The option that gives the page more exact times than one segment."""
-
 
 def render_page(page: PageData) -> str:
     """The whole page."""
