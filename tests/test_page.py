@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from mmspec.page.pieces import PART
 from mmspec.page.spectrogram import colours, picture
 from mmspec.report import Tally
 from mmspec.trace import Round
+from tests.cli_support import Here, Place, make_place
 
 TIME_BEGIN, END = 1000, 999
 VOID = {"meta", "link", "br", "img", "input", "hr", "wbr"}
@@ -505,3 +508,50 @@ class TestEdges:
         assert "<dt>threads</dt><dd>3</dd>" in text
         assert "<dt>torch</dt><dd>9.9</dd>" in text
         assert "not set" in text
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return make_place(tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Here:
+    return Here(capsys)
+
+
+class TestCommandLine:
+    def test_a_page_of_the_run(self, run: Here, place: Place, tmp_path: Path) -> None:
+        out = tmp_path / "deep" / "out.html"
+        files = [place.files[0], "missing.wav", place.files[1]]
+        options = ("-t", place.target, "-d", "early-exit:1", "--gamma", "2", "-l", "en")
+        looks = ("--word-timestamps", "--grounding", "1", "--compare", "plain")
+        done = run("transcribe", *files, *options, *looks, "--report", out, "-f", "json")
+        shown = Page(out.read_text(encoding="utf-8"))
+        entries = json.loads(done.out)["files"]
+        heard = [entry for entry in entries if "ids" in entry]
+        assert done.code == 2  # the missing one
+        assert len(heard) == 2
+        units = [unit for entry in heard for unit in entry["ids"]]
+        tips = [token.attributes["data-tip"] for token in shown.tokens]
+        assert [int(re.findall(r"id (\d+)", tip)[0]) for tip in tips] == units
+        assert all("nats" in tip and " s · " in tip for tip in tips)
+        assert len(shown.of("image")) == 2
+        assert "missing.wav" in shown.of("tr", "bad")[0].text
+        accepted = [token for token in shown.tokens if "accepted" in token.classes]
+        assert bool(accepted) == any(entry["report"]["accepted"] for entry in heard)
+
+    def test_text_is_the_same_with_a_page(self, run: Here, place: Place, tmp_path: Path) -> None:
+        plain = run("transcribe", *place.files, "-t", place.target)
+        paged = run("transcribe", *place.files, "-t", place.target, "--report", tmp_path / "p.html")
+        assert (paged.code, paged.out) == (plain.code, plain.out) == (0, plain.out)
+
+    @pytest.mark.parametrize("spot", [".", "file/page.html"])
+    def test_a_place_that_cannot_be_is_one_line_at_once(
+        self, run: Here, place: Place, spot: str, tmp_path: Path
+    ) -> None:
+        (tmp_path / "file").write_text("")
+        done = run("transcribe", *place.files, "-t", place.target, "--report", tmp_path / spot)
+        assert (done.code, done.out) == (2, "")
+        assert len(done.complaints) == len(done.err.splitlines()) == 1
+        assert "--report" in done.err

@@ -187,6 +187,16 @@ Json = Annotated[
         show_default=False,
     ),
 ]
+ReportPage = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="Write a page there (HTML): every token and how it was obtained, rounds, times.",
+        rich_help_panel=OUTPUT,
+        show_default=False,
+    ),
+]
 Quiet = Annotated[
     bool,
     typer.Option(

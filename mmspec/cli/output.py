@@ -19,12 +19,18 @@ class Output:
         files: the recordings, in order.
         settings: what the JSON says about the run.
         steps: the progress bar, which steps aside for lines on standard output.
+        page: of the run, None where none is wanted.
     """
 
     def __init__(
-        self, wanted: OutputSettings, files: Sequence[Path], settings: dict[str, Any], steps: Any
+        self,
+        wanted: OutputSettings,
+        files: Sequence[Path],
+        settings: dict[str, Any],
+        steps: Any,
+        page: Any = None,
     ) -> None:
-        self._wanted, self._steps = wanted, steps
+        self._wanted, self._steps, self._page = wanted, steps, page
         self._names = output_names(files, wanted.format)
         self.settings = settings
         self.entries: list[dict[str, Any]] = []
@@ -33,10 +39,16 @@ class Output:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self._write_json()
+        try:
+            self._write_json()
+        finally:
+            if self._page is not None:
+                self._page.write()
 
-    def done(self, path: Path, said: Any, compared: Mapping[str, Any] | None) -> None:
+    def done(self, path: Path, said: Any, samples: Any, compared: Mapping[str, Any] | None) -> None:
         """A recording was transcribed."""
+        if self._page is not None:
+            self._page.done(path, said, samples, compared)
         entry = entry_of(path, said)
         if compared is not None:
             entry["compare"] = {name: peer.to_dict() for name, peer in compared.items()}
@@ -54,6 +66,8 @@ class Output:
 
     def failed(self, path: Path, message: str) -> None:
         """A recording couldn't be transcribed: its line is empty, so that lines match inputs."""
+        if self._page is not None:
+            self._page.failed(path, message)
         self.entries.append({"path": str(path), "error": message})
         if self._wanted.format == "txt" and self._wanted.output_dir is None:
             self._print("\n")

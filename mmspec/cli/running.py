@@ -74,7 +74,8 @@ class Run:
             hypotheses = self._hypotheses()
             self._transcriber = stack.enter_context(self._models.load())
             self._prepare_comparison()
-            output = Output(self._wanted, self._files, self._settings(), steps)
+            settings = self._settings()
+            output = Output(self._wanted, self._files, settings, steps, self._page(settings))
             try:
                 with output:
                     for path, hypothesis in zip(self._files, hypotheses, strict=True):
@@ -109,9 +110,18 @@ class Run:
         settings |= self._request | self._looks | {"compare": list(self._peers)}
         return settings | describe_machine(self._transcriber)
 
+    def _page(self, settings: dict[str, Any]) -> Any:
+        if self._wanted.report is None:
+            return None
+        from mmspec.cli.page import RunPage
+
+        return RunPage(self._wanted.report, self._transcriber, settings)
+
     def _one(self, path: Path, hypothesis: Hypothesis | None, output: Output) -> None:
+        from mmspec.modalities.audio import duration_s
+
         try:
-            said, audio_s, compared = self._transcribe(path, hypothesis)
+            said, samples, compared = self._transcribe(path, hypothesis)
         except (OptionError, ModelError):
             raise  # not this file's fault: the next one would fail the same way
         except MMSpecError as error:
@@ -124,10 +134,10 @@ class Run:
             self._exit_code = 1
             self._give_up(path, unforeseen(error), output)
             return
-        self._heard.append((path.name, audio_s, said.report))
+        self._heard.append((path.name, duration_s(samples), said.report))
         if compared is not None:
             self._compared.append((path.name, compared))
-        output.done(path, said, compared)
+        output.done(path, said, samples, compared)
         for fault in said.report.faults:
             complain(f"{path}: {fault}; the output is not affected", self._console)
 
@@ -138,8 +148,8 @@ class Run:
 
     def _transcribe(
         self, path: Path, hypothesis: Hypothesis | None
-    ) -> tuple[Any, float, dict[str, Any] | None]:
-        from mmspec.modalities.audio import duration_s, load_audio
+    ) -> tuple[Any, Any, dict[str, Any] | None]:
+        from mmspec.modalities.audio import load_audio
 
         samples = load_audio(path)
         if self._comparer is not None and not self._heard:
@@ -148,13 +158,13 @@ class Run:
         self._steps.say(path.name)
         said, end_to_end_s = self._timed(samples, hypothesis)
         if self._comparer is None:
-            return said, duration_s(samples), None
+            return said, samples, None
         from mmspec.contenders import Outcome, Request
 
         self._steps.say(f"{path.name}: peers")
         ours = Outcome(said.ids, said.text, said.report.decode_seconds, end_to_end_s, said.report)
         compared = self._comparer.compare(samples, Request(**self._request), ours)
-        return said, duration_s(samples), compared
+        return said, samples, compared
 
     def _timed(self, samples: Any, hypothesis: Any) -> tuple[Any, float]:
         streamer = self._streamer() if self._wanted.stream else None

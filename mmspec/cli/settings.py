@@ -21,6 +21,7 @@ class OutputSettings:
     stream: bool = False
     quiet: bool = False
     table: bool | None = None
+    report: Path | None = None
 
     def check(self, files: Sequence[Path]) -> None:
         """Raise where the results couldn't be written, before anything is done for them.
@@ -42,6 +43,7 @@ class OutputSettings:
             raise OptionError("--stream: expected --format txt on standard output")
         for name, place, folder in (
             ("--json", self.json, False),
+            ("--report", self.report, False),
             ("--output-dir", self.output_dir, True),
         ):
             if place is not None:

@@ -89,6 +89,7 @@ def transcribe(
         ),
     ] = None,
     json: o.Json = None,
+    report: o.ReportPage = None,
     compare: Annotated[
         str,
         typer.Option(
@@ -143,7 +144,7 @@ def transcribe(
     from mmspec.cli.running import Run
 
     models = ModelSettings(target, draft, gamma, device, dtype, packed, threads, trust_remote_code)
-    wanted = OutputSettings(format_, output_dir, json, stream, quiet, table)
+    wanted = OutputSettings(format_, output_dir, json, stream, quiet, table, report)
     if task is not None and task not in TASKS:
         raise OptionError(f"--task: found {task!r}, expected {' or '.join(TASKS)}")
     request = {
