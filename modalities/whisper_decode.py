@@ -187,9 +187,10 @@ class Recognition:
         return window_of(self._features(whisper), start, whisper.window_frames)
 
     def _within_recording(self, segment: Segment) -> Segment:
-        """A segment ends with the recording at the latest, not with the window around it."""
-        end_s = max(segment.start_s, min(segment.end_s, self._duration_s))
-        return replace(segment, end_s=end_s)
+        """A segment lies in the recording, whatever times were said in the silence behind it."""
+        start_s = min(segment.start_s, self._duration_s)
+        end_s = max(start_s, min(segment.end_s, self._duration_s))
+        return replace(segment, start_s=start_s, end_s=end_s)
 
     def _open(
         self,
