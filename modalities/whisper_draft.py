@@ -42,6 +42,7 @@ class Window:
         draft_prompt: a drafting model's prompt for the same job.
         hypothesis: what the caller expects, in target units.
         clock: for what opening a drafter costs.
+        drafter_encoder_runs: of a drafter's own encoder, so far.
     """
 
     target: DecoderTarget
@@ -51,13 +52,13 @@ class Window:
     draft_prompt: Callable[[Whisper], Sequence[int]]
     hypothesis: Sequence[int] | None
     clock: Clock
+    drafter_encoder_runs: int = 0
 
 
 class Draft(ABC):
     """A kind of drafter, chosen once; `open` makes one for a window."""
 
     name: str
-    encoder_runs: int = 0
 
     @abstractmethod
     def open(self, window: Window) -> Drafter | None:
@@ -155,7 +156,6 @@ class ModelDraft(Draft):
     name: str = "model"
     vocabulary: Vocabulary = field(init=False)
     shares_encoder: bool = field(init=False)
-    encoder_runs: int = field(init=False, default=0)
     _opening_s: float | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -169,7 +169,6 @@ class ModelDraft(Draft):
     def open(self, window: Window) -> Drafter | None:
         """A drafter that hears the same window, with its own ears unless they are the same."""
         conditioning = "shared" if self.shares_encoder else "own"
-        self.encoder_runs = 0
 
         def open_drafter() -> Drafter:
             states = self._states(window)
@@ -214,7 +213,7 @@ class ModelDraft(Draft):
         if window.features is None:
             raise ModelError("the drafter has an encoder of its own and no audio to run it on")
         with window.clock("encode"):
-            self.encoder_runs += 1
+            window.drafter_encoder_runs += 1
             return self.drafter.encode(window.features(self.drafter))
 
 

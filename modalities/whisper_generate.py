@@ -78,8 +78,9 @@ def decode_rows(job: Prepared) -> list[Row]:
         Exception: whatever a row raised.
     """
     rows: dict[int, Row] = {}
-    requests = (_decode_row(job, row) for row in range(len(job.input_ids)))
     width = len(job.input_ids) if job.streamer is None else 1  # a streamer gets row after row
+    job = replace(job, pair=job.pair.beside(width))
+    requests = (_decode_row(job, row) for row in range(len(job.input_ids)))
     for number, outcome in run_together(requests, width):
         if isinstance(outcome, Exception):
             raise outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -35,6 +35,17 @@ class Pair:
     draft: Draft
     policy: Policy
     costs: BlockCosts
+    _by_company: dict[int, Pair] = field(default_factory=dict)
+
+    def beside(self, width: int) -> Pair:
+        """The same pair where `width` requests share their passes, which then cost otherwise."""
+        if width == 1:
+            return self
+        if width not in self._by_company:
+            costs = BlockCosts()
+            policy = self.policy.at(costs)
+            self._by_company[width] = Pair(self.whisper, self.draft, policy, costs)
+        return self._by_company[width]
 
     @contextmanager
     def target(self, states: Tensor, account: Account) -> Iterator[DecoderTarget]:
@@ -82,7 +93,7 @@ class Pair:
             account.finish_reason = session.finish_reason or "stop"
         finally:
             if drafter is not None:
-                account.add_drafter(drafter, self.draft.encoder_runs)
+                account.add_drafter(drafter, window.drafter_encoder_runs)
                 drafter.close()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from mmspec.engine.costs import MEMORY, BlockCosts, typical
@@ -54,6 +54,10 @@ class Policy(Protocol):
         """Learn from a round."""
         ...
 
+    def at(self, costs: BlockCosts) -> Policy:
+        """The same policy where blocks cost otherwise; what it learns of drafts is shared."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class FixedPolicy:
@@ -71,6 +75,10 @@ class FixedPolicy:
 
     def observe(self, done: Round) -> None:
         """A fixed policy doesn't learn."""
+
+    def at(self, costs: BlockCosts) -> FixedPolicy:
+        """Itself: it doesn't look at costs."""
+        return self
 
 
 @dataclass
@@ -165,6 +173,10 @@ class AdaptivePolicy:
             drafted = gamma
             cost = gamma * draft + self.costs.relative(gamma * branches + 1)
             yield expected / cost, Plan(gamma, branches)
+
+    def at(self, costs: BlockCosts) -> AdaptivePolicy:
+        """A policy over other costs that shares the acceptances."""
+        return replace(self, costs=costs, _idle=0, _patience=FIRST_PROBE)
 
     def observe(self, done: Round) -> None:
         """Costs of the passes, and how far the proposal survived."""
