@@ -22,8 +22,7 @@ class RunPage:
     def __init__(self, place: Path, transcriber: Any, settings: Mapping[str, Any]) -> None:
         self._place, self._settings = place, settings
         self._processor = transcriber.processor
-        steps = transcriber.descriptor
-        self._texts = TokenTexts(self._processor.tokenizer, steps.timestamp_begin, steps.seconds)
+        self._texts = TokenTexts.of(transcriber)
         self._entries: list[Recording | Failure] = []
 
     def done(self, path: Path, said: Any, samples: Any, compared: Mapping[str, Any] | None) -> None:

@@ -46,6 +46,12 @@ class TokenTexts:
         self._special = frozenset(tokenizer.all_special_ids)
         self._alone: dict[int, str] = {}
 
+    @classmethod
+    def of(cls, transcriber: Any) -> TokenTexts:
+        """As an `mmspec.Transcriber`'s target spells and times its tokens."""
+        steps = transcriber.descriptor
+        return cls(transcriber.processor.tokenizer, steps.timestamp_begin, steps.seconds)
+
     def sequence(self, ids: Sequence[int]) -> list[Piece]:
         """A piece per id, in order; a character of several tokens is shown at its last one."""
         pieces: list[Piece] = []
