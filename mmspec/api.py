@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +14,7 @@ from mmspec.errors import MMSpecError, OptionError
 from mmspec.grounding import Grounding, share_by_class, threshold_of
 from mmspec.loading import DEFAULT_TARGET, load_whisper, resolve
 from mmspec.modalities.whisper import SAMPLING_RATE, Whisper
+from mmspec.modalities.whisper_chunks import Chunk, ChunkedRecognition, Chunking, OverlapDraft
 from mmspec.modalities.whisper_decode import Recognition
 from mmspec.modalities.whisper_draft import (
     Draft,
@@ -61,6 +62,7 @@ class Transcription:
         unit_times: when each id begins to be spoken, in seconds; None where word timestamps
             weren't asked for.
         grounding: what each id owes to the audio; None where that wasn't asked for.
+        chunks: each chunk and its own ids, where the recording was decoded in chunks.
     """
 
     text: str
@@ -72,6 +74,7 @@ class Transcription:
     trace: tuple[Round, ...]
     unit_times: tuple[float, ...] | None = None
     grounding: Grounding | None = None
+    chunks: tuple[Chunk, ...] = ()
 
     @property
     def words(self) -> tuple[Word, ...] | None:
@@ -147,6 +150,8 @@ class Transcriber:
         logprob_threshold: float | None = None,
         no_speech_threshold: float | None = None,
         max_new_tokens: int | None = None,
+        chunk_s: float | None = None,
+        overlap_s: float | None = None,
         word_timestamps: bool = False,
         grounding: bool | float = False,
         streamer: Any = None,
@@ -162,7 +167,7 @@ class Transcriber:
             sampling_rate: samples per second of an array.
             language: name, code or token; None detects it.
             task: "transcribe" or "translate" (to English).
-            timestamps: predict when it was said; always on beyond one window.
+            timestamps: predict when it was said; always on beyond one window, but for chunks.
             prompt: text that came before, for spelling and style.
             hypothesis: what is expected to be heard, for the hypothesis drafter.
             temperature: 0 takes the likeliest token; above 0 samples. Several are tried in turn
@@ -175,6 +180,9 @@ class Transcriber:
             logprob_threshold: a transcript with a lower mean log-probability is a failure.
             no_speech_threshold: a window that is likelier silent, and fails, is skipped.
             max_new_tokens: emit at most so many per window.
+            chunk_s: decode in chunks of so many seconds, each by itself, and merge them; None
+                decodes in sequence.
+            overlap_s: seconds that a chunk shares with the next; None is a sixth of a chunk.
             word_timestamps: find out when each word was spoken.
             grounding: find out which tokens rest on the audio: True, or the nats that a token's
                 log-probability has to lose without it (True: 1).
@@ -210,12 +218,17 @@ class Transcriber:
             second_look=look,
             **options,
         )
-        heard = self._recognition(audio, sampling_rate, job).run()
-        said = self._said(heard)
-        if look is not None and word_timestamps:
-            said = self._with_times(said, within_segments(heard.segments, look.spans))
-        if look is not None and threshold is not None:
-            said = _with_grounding(said, Grounding(threshold, tuple(look.drops)))
+        looked: Rereading | ChunkedRecognition | None
+        if chunk_s is None and overlap_s is None:
+            heard, chunks, looked = self._recognition(audio, sampling_rate, job).run(), (), look
+        else:
+            looked = self._in_chunks(audio, sampling_rate, job, look, chunk_s, overlap_s)
+            heard, chunks = looked.run(), looked.chunks
+        said = replace(self._said(heard), chunks=chunks)
+        if looked is not None and word_timestamps:
+            said = self._with_times(said, within_segments(heard.segments, looked.spans))
+        if looked is not None and threshold is not None:
+            said = _with_grounding(said, Grounding(threshold, tuple(looked.drops)))
         return said
 
     def stream(self, audio: Any, **options: Any) -> Iterator[str]:
@@ -248,8 +261,37 @@ class Transcriber:
         self.close()
 
     def _recognition(self, audio: Any, sampling_rate: int | None, job: Job) -> Recognition:
-        if self._closed:
-            raise OptionError("this transcriber is closed: load a new one")
+        if isinstance(self._draft, OverlapDraft):
+            raise OptionError(
+                "draft 'overlap' drafts a chunk from the one before it: give chunk_s, or another "
+                "draft"
+            )
+        samples = self._samples(audio, sampling_rate, job)
+        return Recognition(self._pair, self._hear(samples), job, len(samples) / SAMPLING_RATE)
+
+    def _in_chunks(
+        self,
+        audio: Any,
+        sampling_rate: int | None,
+        job: Job,
+        look: Rereading | None,
+        chunk_s: float | None,
+        overlap_s: float | None,
+    ) -> ChunkedRecognition:
+        if chunk_s is None:
+            raise OptionError(f"overlap_s {overlap_s}: only chunks overlap, give chunk_s too")
+        if job.streamer is not None:
+            raise OptionError(
+                "chunks can't be streamed: what is said in an overlap is settled only when the "
+                "next chunk is decoded"
+            )
+        samples = self._samples(audio, sampling_rate, job)
+        chunking = Chunking(chunk_s, overlap_s)
+        return ChunkedRecognition(self._pair, self._hear, job, samples, chunking, look)
+
+    def _samples(self, audio: Any, sampling_rate: int | None, job: Job) -> Any:
+        """The recording `[n]` at 16 kHz, once everything is there to decode it."""
+        self._check_open()
         if isinstance(self._draft, HypothesisDraft) and job.hypothesis is None:
             raise OptionError("draft 'hypothesis' needs hypothesis= (a text or ids) for each audio")
         if self.processor is None:
@@ -259,14 +301,21 @@ class Transcriber:
             )
         from mmspec.modalities.audio import load_audio
 
-        samples = load_audio(audio, sampling_rate)
+        return load_audio(audio, sampling_rate)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise OptionError("this transcriber is closed: load a new one")
+
+    def _hear(self, samples: Any) -> Callable[[Whisper], Any]:
+        """What makes a checkpoint's features of samples."""
 
         def features(whisper: Whisper) -> Any:
             if whisper.processor is None:  # a drafting model object: it hears as the target does
                 whisper = replace(whisper, processor=self.processor)
             return whisper.features(samples)
 
-        return Recognition(self._pair, features, job, len(samples) / SAMPLING_RATE)
+        return features
 
     def _said(self, heard: Heard) -> Transcription:
         segments = tuple(
@@ -359,8 +408,8 @@ def load(
     Args:
         target: a hub id, a local directory, "sample" (the small model that comes with mmspec),
             or a loaded `WhisperForConditionalGeneration` (then with its `processor`).
-        draft: "none", "ngram", "hypothesis", "early-exit:N", or a drafting model named as the
-            target is.
+        draft: "none", "ngram", "hypothesis", "overlap" (for chunks), "early-exit:N", or a drafting
+            model named as the target is.
         device: "cpu", "cuda", ...; None: CUDA where there is one.
         dtype: a torch dtype or its name; None: float32 on a CPU, float16 on CUDA.
         gamma: units drafted per round: a number, or "adaptive" (measured costs decide).
@@ -391,6 +440,8 @@ def draft_for(draft: Any, target: Whisper, trust_remote_code: bool) -> Draft:
         return NgramDraft(target)
     if draft == "hypothesis":
         return HypothesisDraft(target)
+    if draft == "overlap":
+        return OverlapDraft(target)
     if isinstance(draft, str) and draft.startswith("early-exit"):
         _, _, layers = draft.partition(":")
         if not layers.isdecimal():
