@@ -43,6 +43,7 @@ class Window:
         hypothesis: what the caller expects, in target units.
         clock: for what opening a drafter costs.
         drafter_encoder_runs: of a drafter's own encoder, so far.
+        drafter_states: what it made of the window; a further try doesn't run it again.
     """
 
     target: DecoderTarget
@@ -53,6 +54,7 @@ class Window:
     hypothesis: Sequence[int] | None
     clock: Clock
     drafter_encoder_runs: int = 0
+    drafter_states: Tensor | None = None
 
 
 class Draft(ABC):
@@ -171,13 +173,16 @@ class ModelDraft(Draft):
         conditioning = "shared" if self.shares_encoder else "own"
 
         def open_drafter() -> Drafter:
+            runs = window.drafter_encoder_runs
             states = self._states(window)
-            encode_s = 0.0 if self.shares_encoder else window.clock.last
+            listened = window.drafter_encoder_runs > runs
+            encode_s = window.clock.last if listened else 0.0
             with window.clock("prefill"):
                 model = self.drafter.open(states)
                 prompt = window.draft_prompt(self.drafter)
                 model.score(prompt, keep=0)
-            self._opening_s = encode_s + window.clock.last
+            if listened or self.shares_encoder:
+                self._opening_s = encode_s + window.clock.last
             return ModelDrafter(
                 model,
                 prompt,
@@ -200,6 +205,8 @@ class ModelDraft(Draft):
 
     def _expected_opening_s(self, window: Window) -> float:
         """What opening took last time; before the first, the target's encoder time, by size."""
+        if window.drafter_states is not None:
+            return 0.0
         if self._opening_s is not None:
             return self._opening_s
         if self.shares_encoder:
@@ -212,9 +219,11 @@ class ModelDraft(Draft):
             return window.encoder_states
         if window.features is None:
             raise ModelError("the drafter has an encoder of its own and no audio to run it on")
-        with window.clock("encode"):
-            window.drafter_encoder_runs += 1
-            return self.drafter.encode(window.features(self.drafter))
+        if window.drafter_states is None:
+            with window.clock("encode"):
+                window.drafter_encoder_runs += 1
+                window.drafter_states = self.drafter.encode(window.features(self.drafter))
+        return window.drafter_states
 
 
 def vocabulary_between(target: Whisper, drafter: Whisper) -> Vocabulary:

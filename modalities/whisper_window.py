@@ -72,7 +72,7 @@ class Pair:
         scores: Scores | None = None,
     ) -> Iterator[Session]:
         """A session on a window whose prompt was read, with a drafter of this pair's kind."""
-        drafter = self.draft.open(window)
+        drafter, runs = self.draft.open(window), window.drafter_encoder_runs
         try:
             session = Session(
                 window.target,
@@ -93,7 +93,7 @@ class Pair:
             account.finish_reason = session.finish_reason or "stop"
         finally:
             if drafter is not None:
-                account.add_drafter(drafter, window.drafter_encoder_runs)
+                account.add_drafter(drafter, window.drafter_encoder_runs - runs)
                 drafter.close()
 
 
