@@ -140,7 +140,8 @@ class Whisper:
     def units(self, text: str, *, timestamps: bool) -> list[int]:
         """A complete hypothesis for a window from its text."""
         tokenizer = self.processor.tokenizer
-        pieces = tokenizer.tokenize(" " + text.strip())
+        # Not verbose: a text of many windows is no sequence too long for the model.
+        pieces = tokenizer.tokenize(" " + text.strip(), verbose=False)
         tokens = tokenizer.convert_tokens_to_ids(join_spaces(pieces, tokenizer.get_vocab()))
         opening = [self.steps.timestamp_begin] if timestamps else []
         return [*opening, *tokens, *sorted(self.steps.stop_units)[:1]]
