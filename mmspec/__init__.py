@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from mmspec.generation import Generation as Generation
     from mmspec.generation import custom_generate as custom_generate
     from mmspec.generation import generate as generate
+    from mmspec.live import SpeechStream as SpeechStream
+    from mmspec.live import stream as stream
     from mmspec.report import Report as Report
 
 __version__ = "0.1.0"
@@ -35,6 +37,8 @@ _LAZY = {
     "custom_generate": "mmspec.generation",
     "Generation": "mmspec.generation",
     "Report": "mmspec.report",
+    "stream": "mmspec.live",
+    "SpeechStream": "mmspec.live",
 }
 
 

@@ -13,6 +13,7 @@ from mmspec.engine import AdaptivePolicy, BlockCosts, FixedPolicy, Policy
 from mmspec.errors import MMSpecError, OptionError
 from mmspec.grounding import Grounding, share_by_class, threshold_of
 from mmspec.loading import DEFAULT_TARGET, load_whisper, resolve
+from mmspec.modalities.stream_draft import StreamDraft
 from mmspec.modalities.whisper import SAMPLING_RATE, Whisper
 from mmspec.modalities.whisper_chunks import Chunk, ChunkedRecognition, Chunking, OverlapDraft
 from mmspec.modalities.whisper_decode import Recognition
@@ -27,6 +28,7 @@ from mmspec.modalities.whisper_draft import (
 from mmspec.modalities.whisper_grounding import Silence
 from mmspec.modalities.whisper_job import Heard, Job
 from mmspec.modalities.whisper_rereading import Rereading
+from mmspec.modalities.whisper_stream import SpeechStream, StreamOptions
 from mmspec.modalities.whisper_window import Pair
 from mmspec.modalities.whisper_words import Span, Word, within_segments, words_of
 from mmspec.report import Report
@@ -92,7 +94,7 @@ class Transcriber:
 
     def __init__(self, target: Whisper, draft: Draft, gamma: int | str) -> None:
         costs = BlockCosts()
-        self._target, self._draft = target, draft
+        self._target, self._draft, self._gamma = target, draft, gamma
         self._pair = Pair(target, draft, policy_for(gamma, costs), costs)
         self._silence = Silence(target)
         self._closed = False
@@ -244,6 +246,45 @@ class Transcriber:
         for unit in recognition:
             yield from pieces.add(unit)
         yield from pieces.end()
+
+    def live(
+        self,
+        *,
+        step_s: float = 1.0,
+        trim_s: float | None = None,
+        condition_on_committed: bool = True,
+        no_speech_threshold: float | None = 0.6,
+        timestamps: bool | None = None,
+        **options: Any,
+    ) -> SpeechStream:
+        """A stream that is fed with audio as it comes; any number of them may be open.
+
+        A decode is drafted with the one before it, unless this transcriber has a drafter that
+        needs no hypothesis.
+
+        Args:
+            step_s: seconds of new audio that are worth a decode.
+            trim_s: see `StreamOptions`.
+            condition_on_committed: show the decoder the committed text from before the buffer.
+            no_speech_threshold: see `StreamOptions`.
+            timestamps: needed to cut the buffer between segments; None: where the model has them.
+            **options: as `transcribe` takes them: `language`, `task`, `prompt`, `temperature`, ...
+
+        Raises:
+            OptionError: an option that can't work.
+        """
+        self._check_open()
+        for name in ("hypothesis", "streamer"):
+            if name in options:
+                raise OptionError(f"{name}: a stream has its own, leave it out")
+        steps = self._target.steps
+        if timestamps is None:
+            timestamps = steps.no_timestamps is not None
+        pair, itself = self._pair, isinstance(self._draft, NoDraft | HypothesisDraft | OverlapDraft)
+        draft = StreamDraft(self._target) if itself else self._draft
+        pair = Pair(self._target, draft, policy_for(self._gamma, pair.costs), pair.costs)
+        heard = StreamOptions(step_s, trim_s, condition_on_committed, no_speech_threshold)
+        return SpeechStream(pair, _job(timestamps=timestamps, **options), heard)
 
     def close(self) -> None:
         """Nothing is left behind on the models; the transcriber can't be used any more."""

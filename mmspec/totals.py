@@ -92,7 +92,7 @@ def _by_class(reports: Sequence[Report]) -> dict[str, ClassShare] | None:
 
 
 def _common(values: Sequence[str]) -> str:
-    return ", ".join(dict.fromkeys(values))
+    return ", ".join(dict.fromkeys(part for value in values for part in value.split(", ")))
 
 
 def _predicted(reports: Sequence[Report]) -> float | None:

@@ -71,6 +71,27 @@ def load_audio(
     return _resampled(mono.astype(np.float32), rate, target_rate)
 
 
+def chunk_samples(samples: np.ndarray | torch.Tensor) -> np.ndarray:
+    """A piece of a stream as mono float32 samples `[n]`, at its own rate.
+
+    It may be short, silent or empty: that says nothing about the stream.
+
+    Args:
+        samples: as `load_audio` takes them.
+
+    Raises:
+        InputError: no samples, or not all of them finite.
+
+    Example:
+        >>> chunk_samples(np.array([16384, -32768], dtype=np.int16))
+        array([ 0.5, -1. ], dtype=float32)
+    """
+    name = "audio chunk"
+    mono = _mono(_scaled(_to_numpy(samples, name), name), name)
+    _check_finite(mono, name)
+    return mono.astype(np.float32)
+
+
 def duration_s(samples: np.ndarray, rate: int = 16_000) -> float:
     """Seconds of mono samples `[n]`.
 
@@ -183,6 +204,16 @@ def _mono(samples: np.ndarray, name: str) -> np.ndarray:
 def _check_samples(samples: np.ndarray, rate: int, name: str) -> None:
     if len(samples) == 0:
         _refuse(name, "no samples (empty audio)", f"at least {SHORTEST_S * 1000:.0f} ms of sound")
+    _check_finite(samples, name)
+    if len(samples) < SHORTEST_S * rate:
+        found = f"{len(samples)} {_plural(len(samples), 'sample')} at {rate} Hz"
+        _refuse(name, found, f"at least {SHORTEST_S * 1000:.0f} ms of sound")
+    if not samples.any():
+        found = f"silence (all {len(samples)} samples are zero)"
+        _refuse(name, found, "a recording with some sound in it")
+
+
+def _check_finite(samples: np.ndarray, name: str) -> None:
     with np.errstate(over="ignore"):
         bad = ~np.isfinite(samples.astype(np.float32))
     count = int(bad.sum())
@@ -193,12 +224,6 @@ def _check_samples(samples: np.ndarray, rate: int, name: str) -> None:
             f"{count} NaN or infinite {_plural(count, 'sample')}, the first at index {first}",
             "finite samples",
         )
-    if len(samples) < SHORTEST_S * rate:
-        found = f"{len(samples)} {_plural(len(samples), 'sample')} at {rate} Hz"
-        _refuse(name, found, f"at least {SHORTEST_S * 1000:.0f} ms of sound")
-    if not samples.any():
-        found = f"silence (all {len(samples)} samples are zero)"
-        _refuse(name, found, "a recording with some sound in it")
 
 
 def _plural(count: int, noun: str) -> str:

@@ -42,6 +42,7 @@ FACE = {
     "generate",
     "generation",
     "hypotheses",
+    "live",
     "loading",
     "page",
     "render",

@@ -66,6 +66,17 @@ def test_the_outlook_says_how_much_there_is_and_how_sure_it_is() -> None:
     assert drafter.propose(prefix, 10, NO_PICK).ids == ()
 
 
+def test_a_loop_goes_round() -> None:
+    prefix = Prefix([9, 1, 2, 3, 1, 2, 3], 20, CPU)
+    drafter = NgramDrafter(4, 2, loops=True)
+    assert drafter.outlook(prefix).available > 8
+    assert drafter.propose(prefix, 8, NO_PICK).ids == (1, 2, 3, 1, 2, 3, 1, 2)
+    assert NgramDrafter(4, 2, loops=True, never={3}).propose(prefix, 8, NO_PICK).ids == (1, 2)
+    prefix.extend([7])
+    assert drafter.outlook(prefix).available == 0
+    assert drafter.propose(prefix, 8, NO_PICK).ids == ()
+
+
 def test_Z5_placeholders_are_never_proposed_and_end_a_proposal() -> None:
     image = 99
     ids = [1, 5, 6, *[image] * 4, 7, 8, 9, 5, 6]
