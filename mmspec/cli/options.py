@@ -35,7 +35,8 @@ Draft = Annotated[
         metavar="DRAFT",
         help="Who proposes: [bold]none[/bold], [bold]ngram[/bold] (repetitions), "
         "[bold]hypothesis:FILE[/bold] (a transcript that is nearly right: a line per recording, "
-        "or the JSON of an earlier run), [bold]early-exit:N[/bold] (the target's first N layers), "
+        "or the JSON of an earlier run), [bold]overlap[/bold] (what the chunk before said, with "
+        "--chunks), [bold]early-exit:N[/bold] (the target's first N layers), "
         "or another model. It decides how fast, never what.",
         rich_help_panel=MODELS,
     ),
@@ -125,6 +126,26 @@ NoSpeechThreshold = Annotated[
         metavar="P",
         help="Skip a window that is likelier silent than this, if its text is unlikely too; "
         "0.6 with --fallback.",
+        rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+Chunks = Annotated[
+    float | None,
+    typer.Option(
+        "--chunks",
+        metavar="SECONDS",
+        help="Decode a long recording in chunks, each by itself, and merge their texts.",
+        rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+Overlap = Annotated[
+    float | None,
+    typer.Option(
+        "--overlap",
+        metavar="SECONDS",
+        help="What a chunk shares with the next one; a sixth of a chunk where missing.",
         rich_help_panel=DECODING,
         show_default=False,
     ),

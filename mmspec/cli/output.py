@@ -102,6 +102,7 @@ def entry_of(path: Path, said: Any) -> dict[str, Any]:
         "language": said.language,
         "segments": [_segment(part) for part in said.segments],
         **_second_looks(said),
+        **_chunks(said),
         "report": said.report.to_dict(),
     }
 
@@ -125,3 +126,12 @@ def _second_looks(said: Any) -> dict[str, Any]:
     if said.grounding is not None:
         found["grounding"] = said.grounding.to_dict()
     return found
+
+
+def _chunks(said: Any) -> dict[str, Any]:
+    """The chunks of a recording that was cut; nothing where it wasn't."""
+    chunks = [
+        {"start": part.start_s, "end": part.end_s, "ids": list(part.ids), "kept": list(part.kept)}
+        for part in said.chunks
+    ]
+    return {"chunks": chunks} if chunks else {}

@@ -46,6 +46,8 @@ def transcribe(
     fallback: o.Fallback = False,
     no_speech_threshold: o.NoSpeechThreshold = None,
     max_new_tokens: o.MaxNewTokens = None,
+    chunks: o.Chunks = None,
+    overlap: o.Overlap = None,
     word_timestamps: Annotated[
         bool,
         typer.Option(
@@ -158,7 +160,23 @@ def transcribe(
         **thresholds(temperature, fallback, no_speech_threshold),
     }
     looks = {"word_timestamps": word_timestamps, "grounding": grounding}
+    looks |= chunking(chunks, overlap, compare)
     return Run(files, models, wanted, request, peers_of(compare), verbose, looks).go()
+
+
+def chunking(chunks: float | None, overlap: float | None, compare: str) -> dict[str, Any]:
+    """How recordings are cut, as `transcribe` takes it; nothing where they aren't.
+
+    Raises:
+        OptionError: an option that doesn't go with the others.
+    """
+    if chunks is None:
+        if overlap is not None:
+            raise OptionError("--overlap: only chunks overlap, give --chunks too")
+        return {}
+    if compare:
+        raise OptionError("--compare: peers decode recordings whole, not in --chunks")
+    return {"chunk_s": chunks, "overlap_s": overlap}
 
 
 def thresholds(temperature: float, fallback: bool, no_speech: float | None) -> dict[str, Any]:
