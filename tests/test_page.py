@@ -274,6 +274,14 @@ class TestTokens:
         (token,) = page(recording(said_of(round_of((), (), 4)))).tokens
         assert token.text == "<script>alert(1)</script>"
 
+    def test_a_long_transcript_has_paragraphs(self) -> None:
+        said = said_of(*[round_of((), (), 1)] * 130, PLAIN, *[round_of((), (), 2)] * 130)
+        shown = page(recording(said))
+        first, second = (p.text.strip() for p in shown.of("p", "transcript"))
+        assert first == " ".join(["so"] * 130) + "1.00"
+        assert second == " ".join(["far"] * 130)
+        assert len(shown.tokens) == len(said.ids)
+
     def test_a_character_of_two_tokens_is_shown_once(self) -> None:
         one, other = page(recording(said_of(round_of((), (), 8), round_of((), (), 9)))).tokens
         assert (one.text, other.text) == (PART, "語")

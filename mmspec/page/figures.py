@@ -22,7 +22,7 @@ PHASES = {
     "draft": "the drafter's proposals",
     "verify": "the target's passes and the judgement",
     "reconcile": "commit, rollback, stops",
-    "post": "cutting into segments",
+    "post": "cutting into segments; word times and grounding where asked for",
 }
 DECODING = ("draft", "verify", "reconcile")
 
@@ -156,7 +156,7 @@ def clock(seconds: float) -> str:
         ('1.5', '1:15', '1:00:00')
     """
     if seconds < 60:
-        return f"{seconds:g}"
+        return f"{round(seconds, 1):g}"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

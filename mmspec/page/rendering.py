@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -13,8 +14,13 @@ from mmspec.page import figures
 from mmspec.page.data import PageData, Token
 from mmspec.totals import total
 
-ROUNDS_SHOWN, STRIPS_SHOWN, OFFSETS_SHOWN = 200, 8, 10
+ROUNDS_SHOWN, STRIPS_SHOWN, OFFSETS_SHOWN, SEGMENTS_SHOWN = 200, 8, 10, 20
 """What comes behind these is folded."""
+
+PARAGRAPH_TOKENS = 120
+"""Paragraphs have so many tokens at least."""
+
+SENTENCE_ENDS = ".?!。।؟\N{FULLWIDTH QUESTION MARK}\N{FULLWIDTH EXCLAMATION MARK}"
 
 PARITY = {
     "L0": "greedy: the ids are those of ordinary decoding, one by one.",
@@ -47,11 +53,13 @@ def _environment() -> Environment:
         "clock": figures.clock,
         "told": told,
         "batches": batches,
+        "paragraphs": paragraphs,
     }
     environment.globals |= {
         "rounds_shown": ROUNDS_SHOWN,
         "strips_shown": STRIPS_SHOWN,
         "offsets_shown": OFFSETS_SHOWN,
+        "segments_shown": SEGMENTS_SHOWN,
     }
     return environment
 
@@ -103,6 +111,18 @@ def told(token: Token) -> str:
         None if token.drop is None else f"{token.drop:.2f} nats lost without the audio",
     ]
     return " · ".join(fact for fact in facts if fact)
+
+
+def paragraphs(tokens: Sequence[Token]) -> list[list[Token]]:
+    """A long transcript in pieces to read, cut where a sentence ends or a time stands."""
+    pieces: list[list[Token]] = [[]]
+    for token in tokens:
+        last = pieces[-1][-1] if pieces[-1] else None
+        ends = last is not None and (last.piece.is_time or last.piece.text[-1] in SENTENCE_ENDS)
+        if ends and not token.piece.is_time and len(pieces[-1]) >= PARAGRAPH_TOKENS:
+            pieces.append([])
+        pieces[-1].append(token)
+    return pieces
 
 
 def _quoted(whole: str | None) -> str:
