@@ -92,7 +92,8 @@ def strip_figures(recording: Recording) -> list[StripFigure]:
         px_per_s = width / longest if longest else 1.0
         mine = max(1, round((strip.end_s - strip.start_s) * px_per_s))
         heard = [part for part in recording.spoken if _overlap(part, strip)]
-        spans, labels = (), ()
+        spans: tuple[tuple[float, float], ...] = ()
+        labels: tuple[Label, ...] = ()
         if recording.spoken_kind == "segments":
             spans = tuple(_span(part, strip, px_per_s) for part in heard)
         else:
