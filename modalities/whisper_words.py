@@ -58,11 +58,14 @@ def within_segments(segments: Sequence[Segment], spans: Sequence[Span]) -> list[
 def words_of(
     whisper: Whisper, ids: Sequence[int], spans: Sequence[Span], language: str | None
 ) -> tuple[Word, ...]:
-    """The words of some units; times and marks among them belong to no word.
+    """The words of a segment's units; times and marks among them belong to no word.
+
+    A time takes no time to say. The row behind the one that opens a segment looks at the first
+    word already, so what attention gives to that time belongs to the word.
 
     Args:
         whisper: whose tokenizer spells them.
-        ids: units.
+        ids: units of one segment.
         spans: of each of them.
         language: its code; None is English. Some languages write without spaces: there a word is
             a character.
@@ -78,9 +81,10 @@ def _words(
     name = LANGUAGES.get(language or "en", "english")
     for spelled, members in words_of_units(tokenizer, [ids[index] for index in text], name):
         places = [text[member] for member in members]
+        behind_time = places[0] == 1 and whisper.steps.is_timestamp(ids[0])
         yield Word(
             spelled,
-            spans[places[0]][0],
+            spans[0 if behind_time else places[0]][0],
             spans[places[-1]][1],
             tuple(ids[place] for place in places),
         )

@@ -316,6 +316,7 @@ class TestWords:
         spans = [(float(index), index + 1.0) for index in range(len(ids))]
         words = words_of(whisper, ids, spans, "en")
         assert [unit for word in words for unit in word.ids] == [32, 3, 4, 36]
+        assert words[0].start_s == 0.0  # the time that opens the segment takes none
         assert words[-1].start_s == 7.0
 
     def test_nothing_said_no_words(self) -> None:
