@@ -115,7 +115,7 @@ def _machine_facts(whisper: Any) -> Facts:
 def _drafters(whisper: Any) -> Facts:
     layers = whisper.model.config.decoder_layers
     exits = f"early-exit:1 to early-exit:{layers - 1}" if layers > 1 else "no early exit (1 layer)"
-    return [("drafters", f"none, ngram, hypothesis:FILE, {exits}, another Whisper")]
+    return [("drafters", f"none, ngram, hypothesis:FILE, overlap, {exits}, another Whisper")]
 
 
 def _fit(name: str, whisper: Any, draft: str, trust_remote_code: bool) -> str:
