@@ -113,7 +113,6 @@ def bad(tmp_path_factory: pytest.TempPathFactory, place: Place) -> dict[Path, st
         "silent.wav": (np.zeros(4_000), "all 4000 samples are zero"),
         "single.wav": (np.ones(1), "1 sample"),
         "spoilt.wav": (spoilt, "3 NaN or infinite samples"),
-        "long.wav": (np.concatenate([speech()] * 2), "1.80 s long"),
         "nothing.wav": (np.zeros(0), "empty audio"),
     }
     data = {
