@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmspec.api import SpokenSegment, Transcription
+from mmspec.cli.running import Run
 from mmspec.compare import Comparison, Difference
 from mmspec.grounding import Grounding, share_by_class
 from mmspec.modalities.whisper_words import Word
@@ -26,6 +26,7 @@ from mmspec.page.pieces import PART
 from mmspec.page.spectrogram import colours, picture
 from mmspec.report import Tally
 from mmspec.trace import Round
+from mmspec.transcription import SpokenSegment, Transcription
 from tests.cli_support import Here, Place, make_place
 
 TIME_BEGIN, END = 1000, 999
@@ -563,3 +564,20 @@ class TestCommandLine:
         assert (done.code, done.out) == (2, "")
         assert len(done.complaints) == len(done.err.splitlines()) == 1
         assert "--report" in done.err
+
+    def test_an_interrupted_run_leaves_what_was_finished(
+        self, run: Here, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        whole, calls = Run._transcribe, iter((False, True))
+
+        def interrupted(self: Run, *arguments: Any) -> Any:
+            if next(calls):
+                raise KeyboardInterrupt
+            return whole(self, *arguments)
+
+        monkeypatch.setattr(Run, "_transcribe", interrupted)
+        out = tmp_path / "page.html"
+        done = run("transcribe", *place.files, "-t", place.target, "--report", out)
+        assert done.code == 130
+        shown = Page(out.read_text(encoding="utf-8"))
+        assert len(shown.of("details", "recording")) == 1

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from mmspec.api import Transcription
 from mmspec.modalities.whisper_words import Word
 from mmspec.page.pieces import Piece, TokenTexts
 from mmspec.page.spectrogram import picture
 from mmspec.report import Report
 from mmspec.trace import Origin, Round
+from mmspec.transcription import Transcription
 
 STRIP_S = 30.0
 """Seconds in one row of the spectrogram."""
