@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import mmspec
-from mmspec.api import Transcriber
 from mmspec.modalities.audio import load_audio
 from mmspec.modalities.whisper import SAMPLING_RATE
 from mmspec.modalities.whisper_draft import HypothesisDraft, Window
 from mmspec.proposals import HypothesisDrafter
+from mmspec.transcriber import Transcriber
 
 
 def spoilt(text: str, rate: float, chance: random.Random) -> str:

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 from mmspec.errors import MMSpecError as MMSpecError
 
 if TYPE_CHECKING:
-    from mmspec.api import Transcriber as Transcriber
-    from mmspec.api import Transcription as Transcription
     from mmspec.api import load as load
     from mmspec.generation import Generation as Generation
     from mmspec.generation import custom_generate as custom_generate
@@ -26,13 +24,15 @@ if TYPE_CHECKING:
     from mmspec.live import SpeechStream as SpeechStream
     from mmspec.live import stream as stream
     from mmspec.report import Report as Report
+    from mmspec.transcriber import Transcriber as Transcriber
+    from mmspec.transcription import Transcription as Transcription
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "load": "mmspec.api",
-    "Transcriber": "mmspec.api",
-    "Transcription": "mmspec.api",
+    "Transcriber": "mmspec.transcriber",
+    "Transcription": "mmspec.transcription",
     "generate": "mmspec.generation",
     "custom_generate": "mmspec.generation",
     "Generation": "mmspec.generation",

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from mmspec.api import Transcriber
 from mmspec.contenders import (
     Contender,
     MMSpecContender,
@@ -25,6 +24,7 @@ from mmspec.contenders import (
 )
 from mmspec.errors import OptionError
 from mmspec.settings import PEERS
+from mmspec.transcriber import Transcriber
 
 TIE_GAP = 1e-3
 """Top-2 logit gap in float32 under which a difference is rounding, not a fault."""

@@ -17,11 +17,11 @@ import torch
 from transformers.generation.streamers import BaseStreamer
 from transformers.utils import logging as transformers_logging
 
-from mmspec.api import Transcriber
 from mmspec.errors import MMSpecError, OptionError
 from mmspec.modalities.whisper import SAMPLING_RATE, Whisper
 from mmspec.modalities.whisper_draft import NoDraft
 from mmspec.report import Report
+from mmspec.transcriber import Transcriber
 
 LOOKUP_TOKENS = 3
 """transformers' prompt lookup, at the setting that was its best on short clips."""

@@ -21,8 +21,8 @@ from transformers.generation.stopping_criteria import (
     StopStringCriteria,
 )
 
-from mmspec.api import draft_for, policy_for
 from mmspec.compat import pop_cache
+from mmspec.drafting import draft_for, policy_for
 from mmspec.engine import BlockCosts, Sampling
 from mmspec.engine.processing import BLOCK_FORMS, IGNORES_PREFIX, MEMORYLESS
 from mmspec.errors import OptionError

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from mmspec.api import Transcriber, load
+from mmspec.api import load
 from mmspec.loading import DEFAULT_TARGET
 from mmspec.modalities.stream_record import Decode as Decode
 from mmspec.modalities.stream_record import Spoken as Spoken
 from mmspec.modalities.stream_record import StreamTotals as StreamTotals
 from mmspec.modalities.stream_record import Update as Update
 from mmspec.modalities.whisper_stream import SpeechStream as SpeechStream
+from mmspec.transcriber import Transcriber
 
 LOADING = ("device", "dtype", "gamma", "packed", "trust_remote_code", "processor")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from torch import Tensor
@@ -84,3 +84,29 @@ class Heard:
     report: Report
     origins: tuple[Origin, ...]
     trace: tuple[Round, ...]
+
+
+JOB_FIELDS = frozenset(field.name for field in fields(Job))
+
+
+def job_of(
+    *,
+    prompt: str | None = None,
+    max_new_tokens: int | None = None,
+    generation_config: Any = None,
+    logits_processor: Sequence[Any] | None = None,
+    stopping_criteria: Sequence[Any] | None = None,
+    **rest: Any,
+) -> Job:
+    """What `transcribe` and `stream` were asked for; what isn't a job's is a generation option."""
+    options = {name: value for name, value in rest.items() if name not in JOB_FIELDS}
+    if max_new_tokens is not None:
+        options["max_new_tokens"] = max_new_tokens
+    return Job(
+        previous=prompt,
+        config=generation_config,
+        options=options,
+        processors=logits_processor or (),
+        criteria=stopping_criteria or (),
+        **{name: value for name, value in rest.items() if name in JOB_FIELDS},
+    )

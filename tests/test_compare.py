@@ -10,7 +10,6 @@ import pytest
 import torch
 from transformers import WhisperForConditionalGeneration
 
-from mmspec.api import Transcriber, draft_for
 from mmspec.compare import Comparer, first_difference, ratio
 from mmspec.contenders import (
     DecodeWatch,
@@ -22,8 +21,10 @@ from mmspec.contenders import (
     quiet,
     untouched,
 )
+from mmspec.drafting import draft_for
 from mmspec.errors import OptionError
 from mmspec.modalities.whisper import Whisper
+from mmspec.transcriber import Transcriber
 from tests.modalities.tiny import speech, tiny, tiny_processor
 
 PEERS = ("plain", "hf", "hf-assisted")

@@ -120,7 +120,7 @@ def _drafters(whisper: Any) -> Facts:
 
 def _fit(name: str, whisper: Any, draft: str, trust_remote_code: bool) -> str:
     """Whether a drafter fits, and how."""
-    from mmspec.api import draft_for
+    from mmspec.drafting import draft_for
     from mmspec.modalities.whisper_draft import ModelDraft
     from mmspec.proposals import SameVocabulary
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.api import Transcriber, _job, draft_for
 from mmspec.compare import Comparer
 from mmspec.contenders import MMSpecContender, Request, quiet
+from mmspec.drafting import draft_for
 from mmspec.engine import Steps
 from mmspec.errors import InputError, OptionError
 from mmspec.loading import sample_path
@@ -26,7 +26,9 @@ from mmspec.modalities.whisper_decode import Recognition
 from mmspec.modalities.whisper_draft import ModelDraft
 from mmspec.modalities.whisper_expected import FAR_RUN, NEAR, Expected
 from mmspec.modalities.whisper_fallback import Fallback, Verdict
+from mmspec.modalities.whisper_job import job_of
 from mmspec.target import Pass
+from mmspec.transcriber import Transcriber
 
 from .drafting import with_errors
 from .tiny import (
@@ -101,7 +103,7 @@ def expected(model: Any, samples: np.ndarray, **asked: Any) -> tuple[int, ...]:
 def recognition(whole: Transcriber, **asked: Any) -> Recognition:
     """`transcribe`, about to begin."""
     features = functools.partial(Whisper.features, samples=with_pauses())
-    return Recognition(whole._pair, features, _job(**asked), LONG_S)
+    return Recognition(whole._pair, features, job_of(**asked), LONG_S)
 
 
 def heard(whole: Transcriber, samples: np.ndarray, **asked: Any) -> mmspec.Transcription:
