@@ -241,7 +241,9 @@ class Transcriber:
             heard, chunks = looked.heard(), looked.chunks
         said = transcription_of(heard, chunks)
         if looked is not None and word_timestamps:
-            said = with_times(said, self._target, within_segments(heard.segments, looked.spans))
+            is_time = self._target.steps.is_timestamp
+            spans = within_segments(heard.segments, looked.spans, is_time)
+            said = with_times(said, self._target, spans)
         if looked is not None and threshold is not None:
             said = with_grounding(said, Grounding(threshold, tuple(looked.drops)))
         return said

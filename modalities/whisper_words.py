@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from transformers.models.whisper.tokenization_whisper import LANGUAGES
@@ -32,11 +32,21 @@ class Word:
     ids: tuple[int, ...]
 
 
-def within_segments(segments: Sequence[Segment], spans: Sequence[Span]) -> list[list[Span]]:
+def within_segments(
+    segments: Sequence[Segment],
+    spans: Sequence[Span],
+    is_time: Callable[[int], bool] = lambda unit: False,
+) -> list[list[Span]]:
     """The spans of each segment's units, inside their segment and never running backwards.
 
     Attention and time tokens are two opinions on the same times. Where they disagree the segment
     is right: a subtitle's words have to lie in the subtitle.
+
+    Args:
+        segments: in order.
+        spans: of all their units, as attention has them.
+        is_time: whether a unit is a time. One that opens a segment stands where it says: the rows
+            around it look at what comes next already, and would leave it and the first word none.
 
     Raises:
         ValueError: there isn't one span per unit.
@@ -47,7 +57,9 @@ def within_segments(segments: Sequence[Segment], spans: Sequence[Span]) -> list[
     remaining, floor_s, inside = iter(spans), 0.0, []
     for segment, count in zip(segments, counts, strict=True):
         placed = []
-        for start_s, end_s in (next(remaining) for _ in range(count)):
+        for number, (start_s, end_s) in enumerate(next(remaining) for _ in range(count)):
+            if number == 0 and is_time(segment.ids[0]):
+                start_s = segment.start_s
             start_s = max(floor_s, min(max(start_s, segment.start_s), segment.end_s))
             floor_s = max(start_s, min(end_s, segment.end_s))
             placed.append((start_s, floor_s))
@@ -60,8 +72,7 @@ def words_of(
 ) -> tuple[Word, ...]:
     """The words of a segment's units; times and marks among them belong to no word.
 
-    A time takes no time to say. The row behind the one that opens a segment looks at the first
-    word already, so what attention gives to that time belongs to the word.
+    A time takes no time to say: what is given to the one that opens a segment is the first word's.
 
     Args:
         whisper: whose tokenizer spells them.

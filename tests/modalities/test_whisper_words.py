@@ -266,6 +266,13 @@ class TestPlaces:
         spans = [(1.0, 1.5), (1.5, 1.9)]
         assert within_segments([Segment(0.5, 2.0, (1, 2))], spans) == [spans]
 
+    def test_a_time_that_opens_a_segment_stands_where_it_says(self) -> None:
+        segments = [Segment(0.5, 2.0, (9, 1)), Segment(2.1, 3.0, (1, 9)), Segment(2.9, 4.0, (9,))]
+        spans = [(1.0, 1.5), (1.5, 1.9), (2.2, 2.4), (2.4, 3.0), (3.5, 3.6)]
+        found = within_segments(segments, spans, lambda unit: unit == 9)
+        want = [[(0.5, 1.5), (1.5, 1.9)], [(2.2, 2.4), (2.4, 3.0)], [(3.0, 3.6)]]
+        assert found == want  # the last one begins no earlier than what was before it ends
+
     def test_every_unit_needs_a_span(self) -> None:
         with pytest.raises(ValueError, match="found 1 spans for 2 units"):
             within_segments([Segment(0.0, 1.0, (1, 2))], [(0.0, 0.1)])
