@@ -7,6 +7,7 @@ are found in it, the whole of it is searched; from there on it is a hypothesis l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mmspec.prefix import Prefix
 from mmspec.proposals.base import Drafter, Outlook, Pick, Proposal
@@ -40,7 +41,8 @@ class OverlapDrafter(Drafter):
 
     def outlook(self, prefix: Prefix) -> Outlook:
         """That of the text, once the place is known."""
-        return self._text.outlook(prefix)
+        outlook = self._text.outlook(prefix)
+        return outlook if prefix.emitted else replace(outlook, context="head", first=0.5)
 
     def propose(self, prefix: Prefix, limit: int, pick: Pick) -> Proposal:
         """The text from the place on; before it is known, from its beginning."""

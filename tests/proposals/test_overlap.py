@@ -64,3 +64,14 @@ def test_a_phrase_that_comes_twice_is_told_apart_by_what_led_to_it() -> None:
     prefix.extend([9, 4, 5])
     drafter.commit(prefix, 1)
     assert drafter.propose(prefix, 2, pick=None).ids == (8, 2)  # type: ignore[arg-type]
+
+
+def test_the_first_guess_is_kept_apart_from_what_follows() -> None:
+    drafter = OverlapDrafter(NEIGHBOUR)
+    prefix = Prefix([1], capacity=200, device=torch.device("cpu"))
+    first = drafter.outlook(prefix)
+    prefix.extend(NEIGHBOUR[:3])
+    drafter.commit(prefix, len(prefix))
+    later = drafter.outlook(prefix)
+    assert first.context != later.context
+    assert first.first < later.first
