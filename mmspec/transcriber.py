@@ -211,6 +211,7 @@ class Transcriber:
         """
         if batch < 1:
             raise OptionError(f"batch: found {batch}, expected 1 or more")
+        requests = (_without_streamer(request) for request in requests)
         pair = self._pair.beside(batch)
         return run_together((self._request(pair, **request) for request in requests), batch)
 
@@ -381,3 +382,14 @@ class Transcriber:
             return None
         silence = None if threshold is None else self._silence
         return Rereading(self._target, times=times, silence=silence)
+
+
+def _without_streamer(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Raise where recordings side by side would mix in one streamer.
+
+    Raises:
+        OptionError: says what to do.
+    """
+    if request.get("streamer") is not None:
+        raise OptionError("streamer: recordings side by side have none, use transcribe")
+    return request

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 MODELS, DECODING, OUTPUT, MACHINE = "Models", "Decoding", "Output", "Machine"
+LIVE = "Live"
 
 Files = Annotated[
     list[Path],
@@ -147,6 +148,47 @@ Overlap = Annotated[
         metavar="SECONDS",
         help="What a chunk shares with the next one; a sixth of a chunk where missing.",
         rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+Batch = Annotated[
+    int,
+    typer.Option(
+        "--batch",
+        min=1,
+        metavar="N",
+        help="Decode so many recordings side by side; the same text, less time in all.",
+        rich_help_panel=MACHINE,
+    ),
+]
+Pace = Annotated[
+    float | None,
+    typer.Option(
+        "--pace",
+        min=0.0,
+        metavar="X",
+        help="Pace of a streamed file: 1 is real time; as fast as it is heard where missing or 0.",
+        rich_help_panel=LIVE,
+        show_default=False,
+    ),
+]
+Step = Annotated[
+    float | None,
+    typer.Option(
+        "--step",
+        metavar="S",
+        help="Seconds of new audio that a stream is decoded again for; 1 where missing.",
+        rich_help_panel=LIVE,
+        show_default=False,
+    ),
+]
+Raw = Annotated[
+    str | None,
+    typer.Option(
+        "--raw",
+        metavar="s16le|f32le",
+        help="Samples on standard input, mono at 16 kHz; s16le where missing.",
+        rich_help_panel=LIVE,
         show_default=False,
     ),
 ]

@@ -36,6 +36,7 @@ class Run:
         peers: what it is compared with.
         verbose: let the libraries talk.
         looks: what else is to be found out about a transcript.
+        batch: how many recordings are decoded side by side.
     """
 
     def __init__(
@@ -47,7 +48,9 @@ class Run:
         peers: Sequence[str] = (),
         verbose: bool = False,
         looks: dict[str, Any] | None = None,
+        batch: int = 1,
     ) -> None:
+        self._batch = batch
         self._files, self._models, self._wanted = list(files), models, output
         self._request, self._looks = request, looks or {}
         self._peers, self._verbose = peers, verbose
@@ -78,9 +81,10 @@ class Run:
             output = Output(self._wanted, self._files, settings, steps, self._page(settings))
             try:
                 with output:
-                    for path, hypothesis in zip(self._files, hypotheses, strict=True):
-                        self._one(path, hypothesis, output)
-                        steps.advance()
+                    if self._batch > 1:
+                        self._together(hypotheses, output)
+                    else:
+                        self._in_turn(hypotheses, output)
             except KeyboardInterrupt:
                 self._say_interrupted(len(output.entries))
                 raise
@@ -117,23 +121,57 @@ class Run:
 
         return RunPage(self._wanted.report, self._transcriber, settings)
 
-    def _one(self, path: Path, hypothesis: Hypothesis | None, output: Output) -> None:
-        from mmspec.modalities.audio import duration_s
+    def _in_turn(self, hypotheses: Sequence[Hypothesis | None], output: Output) -> None:
+        for path, hypothesis in zip(self._files, hypotheses, strict=True):
+            try:
+                said, samples, compared = self._transcribe(path, hypothesis)
+            except Exception as error:
+                self._failed(path, error, output)
+            else:
+                self._done(path, said, samples, compared, output)
+            self._steps.advance()
 
-        try:
-            said, samples, compared = self._transcribe(path, hypothesis)
-        except (OptionError, ModelError):
-            raise  # not this file's fault: the next one would fail the same way
-        except MMSpecError as error:
+    def _together(self, hypotheses: Sequence[Hypothesis | None], output: Output) -> None:
+        """Side by side; results still come in the order of the files."""
+        asked = {**self._request, **self._looks}
+        requests = (
+            {"audio": path, "hypothesis": hypothesis, **asked}
+            for path, hypothesis in zip(self._files, hypotheses, strict=True)
+        )
+        self._steps.say(f"{len(self._files)} files")
+        early: dict[int, Any] = {}
+        upcoming = 0
+        for number, outcome in self._transcriber.outcomes(requests, self._batch):
+            early[number] = outcome
+            while upcoming in early:
+                self._settle(self._files[upcoming], early.pop(upcoming), output)
+                upcoming += 1
+            self._steps.advance()
+
+    def _settle(self, path: Path, outcome: Any, output: Output) -> None:
+        from mmspec.modalities.audio import load_audio
+
+        if isinstance(outcome, Exception):
+            self._failed(path, outcome, output)
+        else:
+            self._done(path, outcome, load_audio(path), None, output)
+
+    def _failed(self, path: Path, error: Exception, output: Output) -> None:
+        """One file's failure is its own; what the next one would fail with as well is raised."""
+        if isinstance(error, OptionError | ModelError):
+            raise error
+        if isinstance(error, MMSpecError):
             self._exit_code = self._exit_code or 2
             self._give_up(path, str(error), output)
-            return
-        except Exception as error:
-            if os.environ.get("MMSPEC_DEBUG"):
-                raise
+        elif os.environ.get("MMSPEC_DEBUG"):
+            raise error
+        else:
             self._exit_code = 1
             self._give_up(path, unforeseen(error), output)
-            return
+
+    def _done(self, path: Path, said: Any, samples: Any, compared: Any, output: Output) -> None:
+        from mmspec.modalities.audio import duration_s
+
         self._heard.append((path.name, duration_s(samples), said.report))
         if compared is not None:
             self._compared.append((path.name, compared))

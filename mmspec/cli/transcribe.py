@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from mmspec.cli import options as o
-from mmspec.cli.settings import OutputSettings
+from mmspec.cli.settings import LiveSettings, OutputSettings
 from mmspec.errors import OptionError
 from mmspec.settings import PEERS, TASKS, THRESHOLDS, ModelSettings, retries
 
@@ -106,9 +106,15 @@ def transcribe(
     stream: Annotated[
         bool,
         typer.Option(
-            "--stream", help="Print text as it is committed (txt).", rich_help_panel=o.OUTPUT
+            "--stream",
+            help="Hear FILE as it comes and print text as soon as it is certain; - is raw samples "
+            "on standard input.",
+            rich_help_panel=o.LIVE,
         ),
     ] = False,
+    pace: o.Pace = None,
+    step: o.Step = None,
+    raw: o.Raw = None,
     table: Annotated[
         bool | None,
         typer.Option(
@@ -120,6 +126,7 @@ def transcribe(
     ] = None,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
+    batch: o.Batch = 1,
     threads: o.Threads = None,
     device: o.Device = None,
     dtype: o.Dtype = None,
@@ -142,6 +149,8 @@ def transcribe(
       mmspec transcribe *.wav -t DIR -d ngram -l en --compare plain,hf,hf-assisted
     Subtitles, one file per recording:
       mmspec transcribe talk.mp3 -t DIR --format srt --output-dir subtitles
+    What a microphone hears, as it is said:
+      arecord -q -t raw -f S16_LE -r 16000 | mmspec transcribe - -t DIR -l en --stream
     """
     from mmspec.cli.running import Run
 
@@ -161,7 +170,45 @@ def transcribe(
     }
     looks = {"word_timestamps": word_timestamps, "grounding": grounding}
     looks |= chunking(chunks, overlap, compare)
-    return Run(files, models, wanted, request, peers_of(compare), verbose, looks).go()
+    if batch > 1 and (compare or stream):
+        raise OptionError(
+            f"--batch {batch}: expected no {'--compare' if compare else '--stream'}, which takes "
+            "one recording at a time"
+        )
+    live = live_settings(stream, pace=pace, step_s=step, raw=raw)
+    if live is not None:
+        from mmspec.cli.live import LiveRun
+
+        whole = {
+            "--compare": compare,
+            "--report": report,
+            "--chunks": chunks,
+            "--overlap": overlap,
+            "--word-timestamps": word_timestamps,
+            "--grounding": grounding is not None,
+            "--draft hypothesis": models.hypothesis_file,
+        }
+        live.check(files, [name for name, given in whole.items() if given])
+        return LiveRun(files[0], models, wanted, request, live, verbose).go()
+    return Run(files, models, wanted, request, peers_of(compare), verbose, looks, batch).go()
+
+
+def live_settings(stream: bool, **given: Any) -> LiveSettings | None:
+    """How a stream is heard, None where none is wanted.
+
+    Raises:
+        OptionError: an option of streams without `--stream`.
+
+    Example:
+        >>> live_settings(True, pace=1.0, step_s=None)
+        LiveSettings(pace=1.0, step_s=1.0, raw='s16le')
+    """
+    said = {name: value for name, value in given.items() if value is not None}
+    if stream:
+        return LiveSettings(**said)
+    for name in said:
+        raise OptionError(f"--{name.removesuffix('_s')}: only with --stream")
+    return None
 
 
 def chunking(chunks: float | None, overlap: float | None, compare: str) -> dict[str, Any]:
