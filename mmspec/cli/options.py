@@ -99,12 +99,12 @@ MaxNewTokens = Annotated[
         show_default=False,
     ),
 ]
-ConditionOnPrevious = Annotated[
+CarryText = Annotated[
     bool | None,
     typer.Option(
-        "--condition-on-previous/--no-condition-on-previous",
-        help="Beyond one window: show each one the text before it. Steadier names and style; "
-        "a loop may go on.",
+        "--carry-text/--no-carry-text",
+        help="Beyond one window: condition each one on the text before it. Steadier names and "
+        "style; a loop may go on.",
         rich_help_panel=DECODING,
         show_default=False,
     ),
@@ -118,10 +118,10 @@ Fallback = Annotated[
         rich_help_panel=DECODING,
     ),
 ]
-NoSpeechThreshold = Annotated[
+NoSpeech = Annotated[
     float | None,
     typer.Option(
-        "--no-speech-threshold",
+        "--no-speech",
         min=0.0,
         max=1.0,
         metavar="P",

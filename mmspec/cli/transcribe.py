@@ -42,9 +42,9 @@ def transcribe(
             show_default=False,
         ),
     ] = None,
-    condition_on_previous: o.ConditionOnPrevious = None,
+    carry_text: o.CarryText = None,
     fallback: o.Fallback = False,
-    no_speech_threshold: o.NoSpeechThreshold = None,
+    no_speech: o.NoSpeech = None,
     max_new_tokens: o.MaxNewTokens = None,
     chunks: o.Chunks = None,
     overlap: o.Overlap = None,
@@ -165,8 +165,8 @@ def transcribe(
         "prompt": prompt,
         "seed": seed,
         "max_new_tokens": max_new_tokens,
-        "condition_on_prev_tokens": condition_on_previous,
-        **thresholds(temperature, fallback, no_speech_threshold),
+        "condition_on_prev_tokens": carry_text,
+        **thresholds(temperature, fallback, no_speech),
     }
     looks = {"word_timestamps": word_timestamps, "grounding": grounding}
     looks |= chunking(chunks, overlap, compare)
