@@ -22,7 +22,6 @@ class Target(Protocol):
         capacity: positions it can hold.
         device: where its rows live.
         forwards: forward passes so far; one that several targets share counts for each.
-        takes_trees: whether `score` can be given `parents`.
     """
 
     state: DecoderState
@@ -30,7 +29,11 @@ class Target(Protocol):
     capacity: int
     device: torch.device
     forwards: int
-    takes_trees: bool
+
+    @property
+    def takes_trees(self) -> bool:
+        """Whether `score` can be given `parents`."""
+        ...
 
     def score(self, ids: Sequence[int], keep: int, parents: Sequence[int] | None = None) -> Tensor:
         """Append `ids` to the state; return the laws behind the last `keep` of them.

@@ -13,7 +13,7 @@ from mmspec.errors import OptionError
 from mmspec.grounding import Grounding, threshold_of
 from mmspec.modalities.stream_draft import StreamDraft
 from mmspec.modalities.whisper import SAMPLING_RATE, Whisper
-from mmspec.modalities.whisper_chunks import ChunkedRecognition, Chunking, OverlapDraft
+from mmspec.modalities.whisper_chunks import Chunk, ChunkedRecognition, Chunking, OverlapDraft
 from mmspec.modalities.whisper_decode import Recognition
 from mmspec.modalities.whisper_draft import Draft, HypothesisDraft, ModelDraft, NoDraft
 from mmspec.modalities.whisper_grounding import Silence
@@ -231,11 +231,12 @@ class Transcriber:
         threshold = threshold_of(grounding)
         look = self._second_look(word_timestamps, threshold)
         job = job_of(second_look=look, **options)
-        looked: Rereading | ChunkedRecognition | None
+        looked: Rereading | ChunkedRecognition | None = look
+        chunks: tuple[Chunk, ...] = ()
         if chunk_s is None and overlap_s is None:
             recognition = self._recognition(pair, audio, sampling_rate, job)
             yield from recognition.steps()
-            heard, chunks, looked = recognition.heard(), (), look
+            heard = recognition.heard()
         else:
             looked = self._in_chunks(pair, audio, sampling_rate, job, look, chunk_s, overlap_s)
             yield from looked.steps()

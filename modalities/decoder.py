@@ -111,7 +111,7 @@ def tree_shape(parents: Sequence[int], length: int, device: torch.device) -> tup
     size = len(parents)
     sees = torch.zeros(size, length + size, dtype=torch.bool)
     sees[:, :length] = True
-    positions = []
+    positions: list[int] = []
     for unit, parent in enumerate(parents):
         if parent >= 0:
             sees[unit] = sees[parent]
