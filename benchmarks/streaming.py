@@ -42,35 +42,35 @@ def one_pass(recogniser: mmspec.Transcriber, audio: np.ndarray, asked: Any) -> d
     for update in session.run(np.split(audio, range(step, len(audio), step))):
         if not update.committed.startswith(committed):
             raise SystemExit(f"committed text was taken back at {update.heard_s} s")
-        committed, decode = update.committed, update.decode
-        if decode is None:
-            continue
-        buffer = audio[round(decode.start_s * RATE) : round(decode.end_s * RATE)]
-        request = Request(asked.language, timestamps=True, prompt=decode.previous)
-        theirs, ours = hf.run(buffer, request), plain.run(buffer, request)
-        want = tuple(unit for unit in theirs.ids if unit != stop)
-        decodes.append(
-            {
-                "start_s": decode.start_s,
-                "end_s": decode.end_s,
-                "tokens": decode.report.tokens,
-                "rounds": decode.report.rounds,
-                "encoder_runs": decode.report.encoder_runs,
-                "ids_equal": decode.ids == want,
-                "plain_ids_equal": ours.ids == decode.ids,
-                "decode_s": decode.report.decode_seconds,
-                "plain_decode_s": ours.decode_s,
-                "hf_decode_s": theirs.decode_s,
-                "new": update.new,
-                "tentative": update.tentative,
-            }
-        )
-        print(
-            f"{update.heard_s:6.1f} s  {decode.report.tokens:4} tokens  {decode.report.rounds:3} "
-            f"rounds  {decode.report.decode_seconds:.3f} s  hf {theirs.decode_s:.3f} s  "
-            f"{'equal' if decode.ids == want else 'DIFFER'}",
-            flush=True,
-        )
+        committed = update.committed
+        for decode in update.decodes:
+            buffer = audio[round(decode.start_s * RATE) : round(decode.end_s * RATE)]
+            request = Request(asked.language, timestamps=True, prompt=decode.previous)
+            theirs, ours = hf.run(buffer, request), plain.run(buffer, request)
+            want = tuple(unit for unit in theirs.ids if unit != stop)
+            decodes.append(
+                {
+                    "start_s": decode.start_s,
+                    "end_s": decode.end_s,
+                    "tokens": decode.report.tokens,
+                    "rounds": decode.report.rounds,
+                    "encoder_runs": decode.report.encoder_runs,
+                    "ids_equal": decode.ids == want,
+                    "plain_ids_equal": ours.ids == decode.ids,
+                    "decode_s": decode.report.decode_seconds,
+                    "plain_decode_s": ours.decode_s,
+                    "hf_decode_s": theirs.decode_s,
+                    "new": update.new,
+                    "tentative": update.tentative,
+                }
+            )
+            print(
+                f"{update.heard_s:6.1f} s  {decode.report.tokens:4} tokens  "
+                f"{decode.report.rounds:3} rounds  {decode.report.decode_seconds:.3f} s  "
+                f"hf {theirs.decode_s:.3f} s  "
+                f"{'equal' if decode.ids == want else 'DIFFER'}",
+                flush=True,
+            )
     return {"decodes": decodes, "totals": session.totals.to_dict(), "text": session.text}
 
 

@@ -68,7 +68,8 @@ class Update:
         tentative: what was heard behind it and may still change.
         spoken: the new text with its times, as far as they are known.
         heard_s: how much of the stream was heard so far.
-        decode: how it was heard; None where nothing was decoded for it.
+        decodes: how it was heard: one decode; none where a full window was cut without one, or
+            nothing was left at the end; several where the end took several.
         final: whether the stream is over.
     """
 
@@ -77,8 +78,22 @@ class Update:
     tentative: str
     spoken: tuple[Spoken, ...]
     heard_s: float
-    decode: Decode | None
+    decodes: tuple[Decode, ...] = ()
     final: bool = False
+
+    @property
+    def decode(self) -> Decode | None:
+        """The latest decode, which the tentative text comes from."""
+        return self.decodes[-1] if self.decodes else None
+
+    def then(self, later: Update) -> Update:
+        """This update and the next one as one."""
+        return replace(
+            later,
+            new=self.new + later.new,
+            spoken=self.spoken + later.spoken,
+            decodes=self.decodes + later.decodes,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ encoder's window.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +38,9 @@ GRID = round(TIMESTAMP_STEP_S * SAMPLING_RATE)
 
 KEPT_S = 1.0
 """Seconds that are kept of a buffer in which nobody spoke: somebody may have begun to."""
+
+QUIET = 5
+"""Steps of the grid in a row that make a quiet moment."""
 
 AT_EDGE_S = 0.1
 """A segment that ends so near the buffer's end was ended by it."""
@@ -110,8 +114,10 @@ class SpeechStream:
         self._text = ""
         self._spoken: list[Spoken] = []
         self._again_s = 0.0
+        self._updates: list[Update] = []
         self._over: str | None = None
         self.totals = StreamTotals()
+        self.language: str | None = None  # of the last decode
 
     @property
     def text(self) -> str:
@@ -139,10 +145,9 @@ class SpeechStream:
         """
         self._check_open()
         self._audio.add(samples, sampling_rate)
-        updates: list[Update] = []
         while self._audio.end - self._until >= self._step:
-            updates += self._advance()
-        return updates
+            self._advance()
+        return self._take_updates()
 
     def finish(self) -> Update:
         """Nothing more comes: decode what is left and commit all of it.
@@ -152,22 +157,11 @@ class SpeechStream:
         """
         self._check_open()
         self._audio.finish()
-        updates: list[Update] = []
         while self._audio.end > self._until:
-            updates += self._advance()
-        last = self._update(self._agreement.force(), None)
-        decodes = [update.decode for update in updates if update.decode is not None]
-        update = Update(
-            "".join(one.new for one in (*updates, last)),
-            last.committed,
-            "",
-            tuple(part for one in (*updates, last) for part in one.spoken),
-            last.heard_s,
-            decodes[-1] if decodes else None,
-            final=True,
-        )
+            self._advance()
+        self._update(self._agreement.force())
         self._end("finished")
-        return update
+        return replace(functools.reduce(Update.then, self._take_updates()), final=True)
 
     def run(self, chunks: Iterable[Any], sampling_rate: int | None = None) -> Iterator[Update]:
         """Feed all chunks, finish; updates as they come. The stream is closed however it ends."""
@@ -201,76 +195,79 @@ class SpeechStream:
         self._audio = IncomingAudio(SAMPLING_RATE)
         self._last = []
 
-    def _advance(self) -> Iterator[Update]:
+    def _take_updates(self) -> list[Update]:
+        """What wasn't handed out yet: a decode that raises loses no update before it."""
+        updates, self._updates = self._updates, []
+        return updates
+
+    def _advance(self) -> None:
         """Hear what has come since, as far as it fits into the window."""
         if self._until - self._audio.start >= self._window:
-            yield from self._make_room()
+            self._make_room()
         until = min(self._audio.end, self._audio.start + self._window)
         words, decode = self._decode(until)
         spoke = bool(words or self._agreement.tentative)
         new = self._agreement.hear(words)
         self._heard_before, self._until = self._until, until
+        self._update(new, decode)
         if until - self._audio.start >= self._trim:
             self._cut_behind_committed(spoke)
-        yield self._update(new, decode)
 
     def _cut_behind_committed(self, spoke: bool) -> None:
         """Cut the buffer at the last end of a committed segment that two decodes have heard.
 
         Where nobody spoke in either of them, only its end is kept.
         """
-        if not spoke and not self._agreement.settled:
+        if not spoke:
             self._let_go(self._until - round(KEPT_S * SAMPLING_RATE), 0)
             return
         words = self._agreement.words[: self._agreement.settled]
-        self._cut(words, self._heard_before)
+        if count := self._ends_before(words, self._heard_before):
+            self._let_go(self._sample(words[count - 1].end_s), count)
 
-    def _cut(self, words: Sequence[HeardWord], latest: int) -> int:
-        """Cut the buffer at the last segment's end among the words up to `latest`; words gone."""
-        for count in range(len(words), 0, -1):
-            end_s = words[count - 1].end_s
-            if end_s is not None and self._audio.start < end_s * SAMPLING_RATE <= latest:
-                return self._let_go(round(end_s * SAMPLING_RATE), count)
-        return 0
+    def _ends_before(self, words: Sequence[HeardWord], latest: int) -> int:
+        """How many of the words lie before the last segment's end up to a sample."""
+        ends = (self._sample(word.end_s) for word in words)
+        over = [self._audio.start < end <= latest for end in ends]
+        return len(over) - over[::-1].index(True) if True in over else 0
 
-    def _let_go(self, start: int, count: int) -> int:
+    def _sample(self, time_s: float | None) -> int:
+        """The sample of a time in the stream; what isn't known is never in the buffer."""
+        return -1 if time_s is None else round(time_s * SAMPLING_RATE)
+
+    def _let_go(self, start: int, count: int) -> None:
+        """Cut the buffer; so many words of the last hypothesis lie before the cut."""
         start = self._audio.start + (start - self._audio.start) // GRID * GRID
         if start > self._audio.start:
             self._agreement.leave_behind(count)
             self._audio.let_go(start)
             start_s = start / SAMPLING_RATE
             self._last = [part for part in self._last if part.goes_beyond(start_s)]
-        return count
 
-    def _make_room(self) -> Iterator[Update]:
+    def _make_room(self) -> None:
         """The window is full and nothing committed could be cut off: commit more, and cut there.
 
         Up to the last segment that is over; where there is none, up to the quietest moment near the
         window's end, for which the buffer is decoded once more.
         """
         words = self._agreement.words
-        edge = self._until - round(AT_EDGE_S * SAMPLING_RATE)
-        ends = [n for n, word in enumerate(words, 1) if word.end_s is not None]
-        over = [n for n in ends if words[n - 1].end_s * SAMPLING_RATE <= edge]  # type: ignore
-        if over and self._audio.start < words[over[-1] - 1].end_s * SAMPLING_RATE:  # type: ignore
-            new = self._agreement.force(over[-1])
-            self._cut(words[: over[-1]], edge)
-            yield self._update(new, None)
+        count = self._ends_before(words, self._until - round(AT_EDGE_S * SAMPLING_RATE))
+        if count:
+            self._update(self._agreement.force(count))
+            self._let_go(self._sample(words[count - 1].end_s), count)
             return
         quiet = self._quietest()
-        words, decode = self._decode(quiet)
-        self._agreement.hear(words)
-        before = len(self._agreement.words)
-        yield self._update(self._agreement.force(), decode)
-        self._let_go(quiet, before)
+        heard, decode = self._decode(quiet)
+        self._update(self._agreement.hear(heard) + self._agreement.force(), decode)
+        self._let_go(quiet, len(heard))
 
     def _quietest(self) -> int:
         """Where the last quarter of a full window is quietest, on the grid of times."""
         start = self._audio.start + self._window * 3 // 4 // GRID * GRID
         frames = self._audio.between(start, self._until)
         frames = frames[: len(frames) // GRID * GRID].reshape(-1, GRID)
-        loudness = np.convolve(np.square(frames).mean(axis=1), np.ones(5), mode="same")
-        return start + GRID * int(loudness.argmin())
+        loudness = np.convolve(np.square(frames).mean(axis=1), np.ones(QUIET), mode="valid")
+        return start + GRID * (int(loudness.argmin()) + QUIET // 2)
 
     def _decode(self, until: int) -> tuple[list[HeardWord], Decode]:
         """Hear the buffer up to a sample: its words, and how."""
@@ -303,7 +300,7 @@ class SpeechStream:
         before_s = self._until / SAMPLING_RATE
         self.totals = self.totals.with_decode(decode, before_s, self._again_s)
         self._again_s = max(self._again_s, min(before_s, end_s))
-        self._last = list(said(self._steps, heard, start_s))
+        self._last, self.language = list(said(self._steps, heard, start_s)), heard.language
         threshold = self._options.no_speech_threshold
         if no_speech is not None and threshold is not None and no_speech > threshold:
             return [], decode
@@ -363,7 +360,7 @@ class SpeechStream:
             words = words[max(1, len(words) // 8) :]
         return None
 
-    def _update(self, words: Sequence[HeardWord], decode: Decode | None) -> Update:
+    def _update(self, words: Sequence[HeardWord], *decodes: Decode) -> None:
         """Write down what was committed."""
         new = "".join(word.text for word in words)
         if not self._text:
@@ -372,7 +369,8 @@ class SpeechStream:
         spoken = tuple(stretches(words))
         self._spoken += spoken
         tentative = "".join(word.text for word in self._agreement.tentative)
-        return Update(new, self._text, tentative, spoken, self._until / SAMPLING_RATE, decode)
+        heard_s = self._until / SAMPLING_RATE
+        self._updates.append(Update(new, self._text, tentative, spoken, heard_s, decodes))
 
 
 @dataclass(frozen=True, slots=True)

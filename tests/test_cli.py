@@ -82,12 +82,6 @@ class TestText:
         drafted = run("transcribe", *place.files, "-t", place.target, "-d", draft, "--gamma", 3)
         assert drafted.out == plain.out
 
-    def test_stream_is_the_same_line(self, run: Here, place: Place) -> None:
-        options = ("-t", place.target, "--prompt", "before", "--timestamps")
-        whole = run("transcribe", *place.files, *options)
-        pieces = run("transcribe", *place.files, *options, "--stream")
-        assert [line.strip() for line in pieces.out.splitlines()] == whole.out.splitlines()
-
     def test_seeded_sampling_is_repeatable_whatever_drafts(self, run: Here, place: Place) -> None:
         options = ("-t", place.target, "--temperature", 0.8, "--seed", 3)
         plain = run("transcribe", *place.files, *options)

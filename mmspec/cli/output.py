@@ -59,8 +59,6 @@ class Output:
         if wanted.output_dir is not None:
             name = self._names[len(self.entries) - 1]
             write_atomic(wanted.output_dir / name, self._content(said, entry))
-        elif wanted.stream:
-            self._print("\n")
         else:
             self._print(self._content(said, entry))
 

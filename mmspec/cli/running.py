@@ -205,13 +205,11 @@ class Run:
         return said, samples, compared
 
     def _timed(self, samples: Any, hypothesis: Any) -> tuple[Any, float]:
-        streamer = self._streamer() if self._wanted.stream else None
         start = time.perf_counter()
         said = self._transcriber.transcribe(
             samples,
             sampling_rate=16_000,
             hypothesis=hypothesis,
-            streamer=streamer,
             **self._request,
             **self._looks,
         )
@@ -224,11 +222,6 @@ class Run:
         self._comparer.warm_up(samples, request)
         few = dataclasses.asdict(request) | {"max_new_tokens": 4}
         self._transcriber.transcribe(samples, sampling_rate=16_000, hypothesis=hypothesis, **few)
-
-    def _streamer(self) -> Any:
-        from mmspec.cli.live import LiveLine
-
-        return LiveLine(self._transcriber, self._steps)
 
     def _say_interrupted(self, done: int) -> None:
         complain(

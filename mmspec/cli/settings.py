@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,6 +49,40 @@ class OutputSettings:
         ):
             if place is not None:
                 _check_place(name, place, folder)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSettings:
+    """How a live stream is heard.
+
+    Attributes:
+        pace: of a file: 1 is real time, 2 twice as fast, 0 as fast as it is heard.
+        step_s: seconds of new audio that are worth a decode.
+        raw: format of raw samples on standard input.
+    """
+
+    pace: float = 0.0
+    step_s: float = 1.0
+    raw: str = "s16le"
+
+    def check(self, files: Sequence[Path], others: Sequence[str]) -> None:
+        """Raise where a stream can't be meant so.
+
+        Args:
+            files: as given.
+            others: options that were given and need whole recordings.
+
+        Raises:
+            OptionError: names the option.
+        """
+        if len(files) != 1:
+            raise OptionError(f"--stream: found {len(files)} files, expected one, or - for a pipe")
+        if others:
+            raise OptionError(f"--stream: expected no {others[0]}, which needs a whole recording")
+        if self.raw not in ("s16le", "f32le"):
+            raise OptionError(f"--raw: found {self.raw!r}, expected s16le or f32le")
+        if not 0 <= self.pace < math.inf:
+            raise OptionError(f"--pace: found {self.pace}, expected 0 or more")
 
 
 def _check_place(option: str, place: Path, folder: bool) -> None:
