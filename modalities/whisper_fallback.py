@@ -56,9 +56,9 @@ class Fallback:
             OptionError: no temperature, or one that is none.
         """
         several = isinstance(temperature, Iterable) and not isinstance(temperature, str)
-        wanted = tuple(temperature) if several else (temperature,)  # type: ignore[arg-type]
-        temperatures = tuple(0.0 if one is None else one for one in wanted)
-        for one in temperatures or ("none at all",):
+        wanted: list[Any] = list(temperature) if several else [temperature]  # type: ignore[arg-type]
+        temperatures = [0.0 if one is None else one for one in wanted]
+        for one in temperatures or ["none at all"]:
             number = isinstance(one, Real) and not isinstance(one, bool)
             if not (number and 0 <= one < math.inf):
                 raise OptionError(f"temperature must be 0 or more, got {one}")
@@ -68,7 +68,7 @@ class Fallback:
             return given[name] if given[name] is not None else getattr(config, name, None)
 
         return cls(
-            tuple(float(one) for one in temperatures),
+            tuple(map(float, temperatures)),
             threshold("compression_ratio"),
             threshold("logprob"),
             threshold("no_speech"),

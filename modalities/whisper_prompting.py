@@ -47,7 +47,9 @@ class Prompting:
     ) -> None:
         self._whisper, self._config, self._timestamps = whisper, config, timestamps
         self._task, self._named = task, language
-        self._given = () if previous is None else whisper.previous_units(previous)
+        self._given: tuple[int, ...] = ()
+        if previous is not None:
+            self._given = whisper.previous_units(previous)
         self._type = condition_type or CONDITION_TYPES[0]
         if self._type not in CONDITION_TYPES:
             raise OptionError(
@@ -104,13 +106,13 @@ class Prompting:
             conditioned: whether that is shown.
         """
         always = self._type == CONDITION_TYPES[1]
-        parts = [part.ids for part in segments]
-        if self._given and not always:
-            marked = self._given[0] == self._whisper.steps.previous_text
-            parts = [self._given[1:] if marked else self._given, *parts]
+        given, parts = self._given, [part.ids for part in segments]
+        if given and not always:
+            marked = given[0] == self._whisper.steps.previous_text
+            parts = [given[1:] if marked else given, *parts]
         if not (conditioned and parts):
-            return self._given
-        opening = self._given if self._given and always else self._mark()
+            return given
+        opening = given if given and always else self._mark()
         prompt = (*opening, *_latest(self._whisper, parts))
         pad = self._config.pad_token_id
         if pad in prompt:  # transformers would hide it from the decoder
@@ -119,7 +121,8 @@ class Prompting:
 
     def _mark(self) -> tuple[int, ...]:
         """What opens a previous text; old checkpoints name it in their suppressed ids only."""
-        named, suppressed = self._whisper.steps.previous_text, self._config.suppress_tokens or ()
+        named = self._whisper.steps.previous_text
+        suppressed = list(self._config.suppress_tokens or [])
         if named is None and len(suppressed) >= 2:
             named = int(suppressed[-2])
         return () if named is None else (named,)
@@ -155,7 +158,7 @@ def _room(context: int) -> int:
 
 def _latest(whisper: Whisper, parts: Sequence[Sequence[int]]) -> list[int]:
     """The end of what was said; looks back no further than that."""
-    room, latest = _room(whisper.steps.context), []
+    room, latest = _room(whisper.steps.context), list[int]()
     for ids in reversed(parts):
         # A segment that ended with a pair of times keeps one: the other opens what follows.
         pair = len(ids) > 2 and whisper.steps.is_timestamp(ids[-2])
