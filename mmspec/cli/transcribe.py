@@ -188,6 +188,7 @@ def transcribe(
             "--grounding": grounding is not None,
             "--draft hypothesis": models.hypothesis_file,
         }
+        wanted.check(files)
         live.check(files, [name for name, given in whole.items() if given])
         return LiveRun(files[0], models, wanted, request, live, verbose).go()
     return Run(files, models, wanted, request, peers_of(compare), verbose, looks, batch).go()
