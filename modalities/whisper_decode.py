@@ -47,12 +47,14 @@ class _Go:
         features: `[1, bins, frames of a window]`.
         first_row: the law behind the prompt `[1, V]`, raw.
         no_speech: probability that nobody speaks; 0 where it isn't asked for.
+        limit: absolute length, prompt included, that no try exceeds.
     """
 
     window: Window
     features: Tensor
     first_row: Tensor
     no_speech: float
+    limit: int
 
 
 class Recognition:
@@ -204,7 +206,7 @@ class Recognition:
         opening = yield from prompting.opening(target, self.clock)
         previous = prompting.previous(self.segments, self._conditioned)
         prompt = (*previous, *opening)
-        self._limit = self._settings.next_limit(len(prompt))
+        limit = self._settings.next_limit(len(prompt))
         asks = self._fallback.no_speech is not None
         if target.state.length and (previous or asks):
             target.state.commit(0)  # detection read the start mark where the previous text goes
@@ -223,7 +225,7 @@ class Recognition:
             self._expected.ahead(self._timestamps),
             self.clock,
         )
-        return _Go(window, features, rows[-1:], no_speech)
+        return _Go(window, features, rows[-1:], no_speech, limit)
 
     def _decode(self, go: _Go) -> Steps[tuple[Certainty | None, int]]:
         """Decode a window until a try is accepted: (what was heard, the try's first round).
@@ -247,7 +249,7 @@ class Recognition:
         """Decode a window at one temperature: (units, their mean log-probability)."""
         settings, fallback, prompt = self._settings, self._fallback, go.window.prompt
         processors, stops = settings.rules(
-            len(prompt), self._limit, temperature, go.features, self._timestamps
+            len(prompt), go.limit, temperature, go.features, self._timestamps
         )
         scores = None if fallback.logprob is None else Scores([], [])
         likelihood = Likelihood(temperature)

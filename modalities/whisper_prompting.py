@@ -4,7 +4,8 @@ wanted; put together as transformers' `generate` does it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -106,14 +107,15 @@ class Prompting:
             conditioned: whether that is shown.
         """
         always = self._type == CONDITION_TYPES[1]
-        given, parts = self._given, [part.ids for part in segments]
+        given, before = self._given, list[Sequence[int]]()
         if given and not always:
             marked = given[0] == self._whisper.steps.previous_text
-            parts = [given[1:] if marked else given, *parts]
-        if not (conditioned and parts):
+            before = [given[1:] if marked else given]
+        if not (conditioned and (before or segments)):
             return given
         opening = given if given and always else self._mark()
-        prompt = (*opening, *_latest(self._whisper, parts))
+        backwards = itertools.chain((part.ids for part in reversed(segments)), before)
+        prompt = (*opening, *_latest(self._whisper, backwards))
         pad = self._config.pad_token_id
         if pad in prompt:  # transformers would hide it from the decoder
             raise OptionError(f"condition_on_prev_tokens: a prompt would hold the padding id {pad}")
@@ -156,10 +158,10 @@ def _room(context: int) -> int:
     return context // 2 - 1
 
 
-def _latest(whisper: Whisper, parts: Sequence[Sequence[int]]) -> list[int]:
-    """The end of what was said; looks back no further than that."""
+def _latest(whisper: Whisper, backwards: Iterable[Sequence[int]]) -> list[int]:
+    """The end of what was said, given from its last part on; looks back no further than that."""
     room, latest = _room(whisper.steps.context), list[int]()
-    for ids in reversed(parts):
+    for ids in backwards:
         # A segment that ended with a pair of times keeps one: the other opens what follows.
         pair = len(ids) > 2 and whisper.steps.is_timestamp(ids[-2])
         latest = [*(ids[:-1] if pair else ids), *latest]

@@ -10,7 +10,7 @@ from transformers.generation.logits_process import WhisperTimeStampLogitsProcess
 import mmspec
 from mmspec.engine.processing import Processors
 from mmspec.modalities.whisper import Whisper
-from tests.modalities.drafting import FORCED_HIT, emitted, same_ids
+from tests.modalities.drafting import FORCED_HIT, drafter_options, emitted, same_ids
 from tests.modalities.test_whisper_parity import StopAfterCalls, StopAt
 from tests.modalities.tiny import CONTEXT, START, features, shared, tiny
 
@@ -67,6 +67,19 @@ def test_Z1b_several_goes_come_to_an_end(drafter: str) -> None:
     model = shared(5)
     made = equal(model, drafter, 4, return_timestamps=True)
     assert len(made.reports) == 3
+
+
+@with_three
+@pytest.mark.parametrize("shown", [False, True])
+def test_Z1b_a_long_recording_with_a_model_drafter_comes_to_an_end(
+    drafter: str, shown: bool
+) -> None:
+    asked = {"return_timestamps": True, "condition_on_prev_tokens": shown}
+    long = features(frames=330)
+    chosen = drafter_options(drafter, shared(5), [])
+    made = mmspec.generate(shared(5), long, gamma=4, **chosen, **asked)
+    same_ids(made.sequences, shared(5).generate(long, **asked))
+    assert len(made.reports) > 3
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
