@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from mmspec.clock import Clock
 from mmspec.engine import Chooser, Policy, Processors, Sampling, Scores, Session, Steps, Stops
 from mmspec.engine.account import Account
 from mmspec.engine.costs import BlockCosts
+from mmspec.kernels import side_by_side
 from mmspec.modalities.decoder import DecoderTarget
 from mmspec.modalities.whisper import Whisper
 from mmspec.modalities.whisper_draft import Draft, Window
@@ -144,6 +146,8 @@ class Encoding:
             return self.whisper.encode(self.features)
 
     def run_together(self, works: Sequence[Encoding]) -> list[Tensor]:
-        """States of several windows, from one run."""
-        states = self.whisper.encode(torch.cat([work.features for work in works]))
-        return list(states.split(1))
+        """States of several windows: from one run, but on a CPU, which is busy with one already."""
+        if self.whisper.device.type != "cpu":
+            states = self.whisper.encode(torch.cat([work.features for work in works]))
+            return list(states.split(1))
+        return side_by_side([partial(work.whisper.encode, work.features) for work in works])

@@ -2,3 +2,4 @@
 
 from mmspec.kernels.packed import PackedLinears as PackedLinears
 from mmspec.kernels.packed import packing_pays as packing_pays
+from mmspec.kernels.threads import side_by_side as side_by_side
