@@ -98,6 +98,7 @@ class Transcriber:
         max_new_tokens: int | None = None,
         chunk_s: float | None = None,
         overlap_s: float | None = None,
+        batch: int = 1,
         word_timestamps: bool = False,
         grounding: bool | float = False,
         streamer: Any = None,
@@ -129,6 +130,7 @@ class Transcriber:
             chunk_s: decode in chunks of so many seconds, each by itself, and merge them; None
                 decodes in sequence.
             overlap_s: seconds that a chunk shares with the next; None is a sixth of a chunk.
+            batch: how many chunks are decoded side by side.
             word_timestamps: find out when each word was spoken.
             grounding: find out which tokens rest on the audio: True, or the nats that a token's
                 log-probability has to lose without it (True: 1).
@@ -161,6 +163,7 @@ class Transcriber:
                 max_new_tokens=max_new_tokens,
                 chunk_s=chunk_s,
                 overlap_s=overlap_s,
+                batch=batch,
                 word_timestamps=word_timestamps,
                 grounding=grounding,
                 streamer=streamer,
@@ -209,8 +212,7 @@ class Transcriber:
         Raises:
             OptionError: a batch of less than one.
         """
-        if batch < 1:
-            raise OptionError(f"batch: found {batch}, expected 1 or more")
+        check_batch(batch)
         requests = (_without_streamer(request) for request in requests)
         pair = self._pair.beside(batch)
         return run_together((self._request(pair, **request) for request in requests), batch)
@@ -223,6 +225,7 @@ class Transcriber:
         sampling_rate: int | None = None,
         chunk_s: float | None = None,
         overlap_s: float | None = None,
+        batch: int = 1,
         word_timestamps: bool = False,
         grounding: bool | float = False,
         **options: Any,
@@ -233,14 +236,24 @@ class Transcriber:
         job = job_of(second_look=look, **options)
         looked: Rereading | ChunkedRecognition | None = look
         chunks: tuple[Chunk, ...] = ()
+        check_batch(batch)
         if chunk_s is None and overlap_s is None:
+            if batch > 1:
+                raise OptionError(
+                    f"batch {batch}: a recording is decoded window after window; give chunk_s, "
+                    "or several recordings to transcribe_batch"
+                )
             recognition = self._recognition(pair, audio, sampling_rate, job)
             yield from recognition.steps()
             heard = recognition.heard()
         else:
             looked = self._in_chunks(pair, audio, sampling_rate, job, look, chunk_s, overlap_s)
-            yield from looked.steps()
-            heard, chunks = looked.heard(), looked.chunks
+            if batch > 1:
+                heard = looked.run_together(batch)
+            else:
+                yield from looked.steps()
+                heard = looked.heard()
+            chunks = looked.chunks
         said = transcription_of(heard, chunks)
         if looked is not None and word_timestamps:
             is_time = self._target.steps.is_timestamp
@@ -383,6 +396,16 @@ class Transcriber:
             return None
         silence = None if threshold is None else self._silence
         return Rereading(self._target, times=times, silence=silence)
+
+
+def check_batch(batch: int) -> None:
+    """Raise where nothing could be decoded side by side.
+
+    Raises:
+        OptionError: fewer than one.
+    """
+    if batch < 1:
+        raise OptionError(f"batch: found {batch}, expected 1 or more")
 
 
 def _without_streamer(request: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from mmspec.acceptance import derive_seed
 from mmspec.clock import Clock
-from mmspec.engine import Steps, run_alone
+from mmspec.engine import Steps, run_alone, run_together
 from mmspec.errors import OptionError
 from mmspec.factorizations import WhisperSteps
 from mmspec.factorizations.whisper import TIMESTAMP_STEP_S
 from mmspec.modalities.whisper import SAMPLING_RATE, Whisper
 from mmspec.modalities.whisper_decode import Recognition
-from mmspec.modalities.whisper_draft import Draft, Window
+from mmspec.modalities.whisper_draft import Draft, HypothesisDraft, Window
 from mmspec.modalities.whisper_expected import Expected
 from mmspec.modalities.whisper_job import Heard, Job
 from mmspec.modalities.whisper_merge import Merged, Piece, merge
@@ -159,7 +159,7 @@ class ChunkedRecognition:
     ) -> None:
         chunking.check(pair.whisper.window_s)
         self._pair, self._hear, self._samples, self._look = pair, hear, samples, look
-        self._job = replace(job, second_look=look)
+        self._job = job
         self._steps = pair.whisper.steps
         self._spans = chunking.spans(len(samples) / SAMPLING_RATE)
         self._clock = Clock(pair.whisper.device)
@@ -174,19 +174,46 @@ class ChunkedRecognition:
         run_alone(self.steps())
         return self.heard()
 
+    def run_together(self, batch: int) -> Heard:
+        """Decode so many chunks side by side.
+
+        Raises:
+            OptionError: a chunk is drafted from the one before it, so they can't be.
+        """
+        if isinstance(self._pair.draft, OverlapDraft | HypothesisDraft):
+            raise OptionError(
+                f"batch {batch}: draft {self._pair.draft.name!r} takes a chunk's draft from where "
+                "the one before it ended: decode one at a time, or with another draft"
+            )
+        pair = self._pair.beside(batch)
+        requests = (self._chunk(pair, number) for number in range(len(self._spans)))
+        done: dict[int, _Done] = {}
+        for number, outcome in run_together(requests, batch):
+            if isinstance(outcome, Exception):
+                raise outcome
+            done[number] = outcome
+        self._done = [done[number] for number in range(len(self._spans))]
+        return self.heard()
+
     def steps(self) -> Steps[None]:
         """The decoding, as a request that leaves passes and encoder runs to whoever runs it."""
-        for number, (start_s, end_s) in enumerate(self._spans):
-            begin, end = (round(edge * SAMPLING_RATE) for edge in (start_s, end_s))
-            recognition = Recognition(
-                self._pair,
-                self._hear(self._samples[begin:end]),
-                self._job_of(number, start_s),
-                end_s - start_s,
-            )
-            yield from recognition.steps()
-            with self._clock("post"):
-                self._done.append(self._finished(recognition, start_s, end_s))
+        for number in range(len(self._spans)):
+            done = yield from self._chunk(self._pair, number)
+            self._done.append(done)
+
+    def _chunk(self, pair: Pair, number: int) -> Steps[_Done]:
+        start_s, end_s = self._spans[number]
+        begin, end = (round(edge * SAMPLING_RATE) for edge in (start_s, end_s))
+        look = None if self._look is None else self._look.afresh()
+        recognition = Recognition(
+            pair,
+            self._hear(self._samples[begin:end]),
+            replace(self._job_of(number, start_s), second_look=look),
+            end_s - start_s,
+        )
+        yield from recognition.steps()
+        with self._clock("post"):
+            return self._finished(recognition.heard(), look, start_s, end_s)
 
     def _job_of(self, number: int, start_s: float) -> Job:
         """What is wanted of one chunk: noise of its own, and what is expected to be heard."""
@@ -204,17 +231,16 @@ class ChunkedRecognition:
             return replace(job, hypothesis=self._expected.ahead(timestamps=False) or [])
         return job
 
-    def _finished(self, recognition: Recognition, start_s: float, end_s: float) -> _Done:
-        heard = recognition.heard()
+    def _finished(
+        self, heard: Heard, look: Rereading | None, start_s: float, end_s: float
+    ) -> _Done:
         segments = tuple(
             replace(part, start_s=part.start_s + start_s, end_s=part.end_s + start_s)
             for part in heard.segments
         )
-        spans, drops, count = [], [], len(heard.ids)
-        if self._look is not None and count:  # it has found as many again, or isn't asked for them
-            found, drops = self._look.spans[-count:], self._look.drops[-count:]
-            inside = within_segments(heard.segments, found) if found else []
-            spans = [(a + start_s, b + start_s) for part in inside for a, b in part]
+        found, drops = ([], []) if look is None else (look.spans, look.drops)
+        inside = within_segments(heard.segments, found, self._steps.is_timestamp) if found else []
+        spans = [(a + start_s, b + start_s) for part in inside for a, b in part]
         middles = tuple((a + b) / 2 for a, b in spans) or None
         return _Done(Piece(start_s, end_s, segments, middles), heard, spans, drops)
 

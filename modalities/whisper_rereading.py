@@ -6,6 +6,7 @@ was decoded, and the state that decoded it, are never touched.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 
@@ -39,6 +40,12 @@ class Rereading:
         self._heads = alignment_heads(whisper) if times else ()
         self.spans: list[Span] = []
         self.drops: list[float] = []
+
+    def afresh(self) -> Rereading:
+        """The same look at another recording: nothing was found yet."""
+        again = copy.copy(self)
+        again.spans, again.drops = [], []
+        return again
 
     def __call__(
         self,

@@ -157,7 +157,7 @@ Batch = Annotated[
         "--batch",
         min=1,
         metavar="N",
-        help="Decode so many recordings side by side; the same text, less time in all.",
+        help="Decode so many recordings side by side, or chunks of one: the same text, less time.",
         rich_help_panel=MACHINE,
     ),
 ]

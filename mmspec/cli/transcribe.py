@@ -170,6 +170,8 @@ def transcribe(
     }
     looks = {"word_timestamps": word_timestamps, "grounding": grounding}
     looks |= chunking(chunks, overlap, compare)
+    if chunks is not None:  # these are decoded side by side then, recording after recording
+        looks["batch"], batch = batch, 1
     if batch > 1 and (compare or stream):
         raise OptionError(
             f"--batch {batch}: expected no {'--compare' if compare else '--stream'}, which takes "

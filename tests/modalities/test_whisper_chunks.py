@@ -68,6 +68,39 @@ class TestParity:
             assert list(chunk.ids) == generated(whole.model, samples, chunk, **options)
         assert not said.report.faults
 
+    @pytest.mark.parametrize("draft", ["none", "ngram", "early-exit:1"])
+    @pytest.mark.parametrize("batch", [2, 9])
+    def test_chunks_side_by_side_are_what_they_are_in_turn(
+        self, draft: str, batch: int, loaded: Loaded
+    ) -> None:
+        whole, samples = loaded(draft, 3), speech(7, 2.1)
+        asked: dict[str, Any] = {"sampling_rate": RATE, "language": "en", "timestamps": True}
+        asked |= {"word_timestamps": True, "grounding": True, "temperature": 0.8, "seed": 3}
+        in_turn = whole.transcribe(samples, **asked, **CHUNK)
+        said = whole.transcribe(samples, batch=batch, **asked, **CHUNK)
+        assert said.ids == in_turn.ids
+        assert said.chunks == in_turn.chunks
+        assert said.segments == in_turn.segments
+        assert said.unit_times == in_turn.unit_times
+        assert said.origins == in_turn.origins
+        assert said.grounding is not None
+        assert in_turn.grounding is not None
+        assert said.grounding.drops == pytest.approx(in_turn.grounding.drops, abs=1e-3)
+
+    @pytest.mark.parametrize("draft", ["overlap", "hypothesis"])
+    def test_chunks_that_draft_each_other_are_not_decoded_side_by_side(
+        self, draft: str, loaded: Loaded
+    ) -> None:
+        more = {"hypothesis": "the bad end"} if draft == "hypothesis" else {}
+        with pytest.raises(OptionError, match=f"batch 2: draft '{draft}'") as error:
+            loaded(draft).transcribe(speech(7, 2.1), sampling_rate=RATE, batch=2, **more, **CHUNK)
+        one_line(error.value)
+
+    def test_a_batch_of_one_recordings_windows_is_refused(self, loaded: Loaded) -> None:
+        with pytest.raises(OptionError, match="batch 2: a recording is decoded window") as error:
+            loaded().transcribe(speech(7, 2.1), sampling_rate=RATE, batch=2)
+        one_line(error.value)
+
     @pytest.mark.parametrize("draft", ["none", "overlap", "ngram"])
     def test_detected_languages_and_a_previous_text(self, draft: str, loaded: Loaded) -> None:
         samples = speech(7, 1.4)
