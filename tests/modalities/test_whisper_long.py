@@ -42,7 +42,7 @@ from .tiny import (
     tiny_processor,
 )
 
-RATE, LONG_S = 16_000, 3.37
+RATE, LONG_S = 16_000, 2.57
 PROMPT = "the a b c d e"
 
 
@@ -55,7 +55,7 @@ def with_pauses() -> np.ndarray:
 
 def music() -> np.ndarray:
     """Chords that go on and on: no speech at all."""
-    time = np.arange(int(3.2 * RATE)) / RATE
+    time = np.arange(int(2.2 * RATE)) / RATE
     chord = sum(np.sin(2 * np.pi * pitch * time) for pitch in (220, 277.2, 329.6, 440))
     return (0.2 * chord * (1 + np.sin(2 * np.pi * 2 * time))).astype(np.float32)
 
@@ -135,8 +135,8 @@ SCENARIOS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "english-shown": (english_only, SHOWN),
     "growing-limit": (functools.partial(tiny, 5, says={"max_length": 6}), SHOWN),
     "no-mark": (functools.partial(tiny, 5, says={"prev_sot_token_id": None}), SHOWN),
-    "skips": (five, {**THRESHOLDS, "no_speech_threshold": 0.004}),
-    "skips-shown": (five, {**THRESHOLDS, **SHOWN, "no_speech_threshold": 0.004}),
+    "skips": (five, {**THRESHOLDS, "no_speech_threshold": 0.002}),
+    "skips-shown": (five, {**THRESHOLDS, **SHOWN, "no_speech_threshold": 0.002}),
     "skips-english": (english_only, {**THRESHOLDS, "no_speech_threshold": 0.004}),
     "loops": (five, {**SHOWN, "temperature": (0.0, 0.0), "compression_ratio_threshold": 0.8}),
     "all-thresholds": (
@@ -170,7 +170,13 @@ def test_the_scenarios_are_not_trivial() -> None:
     outputs = {name: reference(name) for name in SCENARIOS}
     assert len(set(outputs.values())) > len(SCENARIOS) - 4
     assert min(len(ids) for name, ids in outputs.items() if "skips" not in name) >= 4
-    assert 0 < len(outputs["skips"]) < len(outputs["plain"])
+    for skips, whole in (
+        ("skips", "plain"),
+        ("skips-shown", "shown"),
+        ("skips-english", "english"),
+    ):
+        assert 0 < len(outputs[skips]) <= len(outputs[whole]), skips
+    assert len(outputs["skips"]) < len(outputs["plain"])
 
 
 def rotating() -> list[tuple[str, str]]:
@@ -184,7 +190,7 @@ def rotating() -> list[tuple[str, str]]:
 def test_the_ids_are_transformers_own(name: str, draft: str) -> None:
     said = heard(recogniser(of(name), draft), with_pauses(), **SCENARIOS[name][1])
     assert said.ids == reference(name)
-    assert said.report.encoder_runs >= 4
+    assert said.report.encoder_runs >= 3
 
 
 @pytest.mark.parametrize("gamma", ["adaptive", 0, 1, 40])
@@ -252,7 +258,7 @@ class TestShortAudio:
     @pytest.mark.parametrize("name", ["shown", "prompt-shown", "skips", "loops", "all-thresholds"])
     def test_the_ids_are_transformers_own(self, name: str, timestamps: bool) -> None:
         asked = SCENARIOS[name][1]
-        for seed in (1, 4, 5):
+        for seed in (4, 5):
             want = expected(shared(seed), speech(), return_timestamps=timestamps, **asked)
             whole = recogniser(functools.partial(shared, seed), "ngram")
             assert heard(whole, speech(), timestamps=timestamps, **asked).ids == want
