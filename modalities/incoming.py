@@ -35,6 +35,7 @@ class IncomingAudio:
         self._coming: list[np.ndarray] = []
         self._given_rate: int | None = None
         self._resampler: Any = None
+        self._finished = False
 
     @property
     def end(self) -> int:
@@ -51,6 +52,8 @@ class IncomingAudio:
         Raises:
             InputError: samples that can't be used, or another rate; nothing was taken then.
         """
+        if self._finished:
+            raise InputError("audio chunk: found audio behind the stream's end, expected none")
         mono = chunk_samples(samples)
         if self._given_rate is None or rate is not None:
             self._check_rate(rate)
@@ -60,6 +63,7 @@ class IncomingAudio:
 
     def finish(self) -> None:
         """Nothing more comes: what the resampler still holds is added."""
+        self._finished = True
         if self._resampler is not None:
             self._coming.append(self._resampler.resample_chunk(np.zeros(0, np.float32), last=True))
             self._resampler = None

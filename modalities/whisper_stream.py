@@ -228,7 +228,7 @@ class SpeechStream:
     def _ends_before(self, words: Sequence[HeardWord], latest: int) -> int:
         """How many of the words lie before the last segment's end up to a sample."""
         ends = (self._sample(word.end_s) for word in words)
-        over = [self._audio.start < end <= latest for end in ends]
+        over = [self._audio.start + GRID <= end <= latest for end in ends]
         return len(over) - over[::-1].index(True) if True in over else 0
 
     def _sample(self, time_s: float | None) -> int:

@@ -44,7 +44,7 @@ class RelayDrafter(Drafter):
         return self._runner.cost_prior
 
     @property
-    def forwards(self) -> int:  # type: ignore[override]
+    def forwards(self) -> int:
         """Of all of them."""
         return sum(drafter.forwards for drafter in self._drafters)
 
