@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mmspec.modalities.agreement import HeardWord
 from mmspec.report import Report
 from mmspec.totals import total
 
@@ -174,6 +175,18 @@ class StreamTotals:
             "decode_seconds": self.decode_seconds,
             "mean_acceptance_length": self.mean_acceptance_length,
         }
+
+
+def stretches(words: Sequence[HeardWord]) -> Iterator[Spoken]:
+    """Committed words as stretches of text, cut where segments start and end."""
+    part: list[HeardWord] = []
+    for number, word in enumerate(words, 1):
+        part.append(word)
+        ends = number == len(words) or words[number].start_s is not None
+        if ends or word.end_s is not None:
+            text, ids = "".join(w.text for w in part), tuple(u for w in part for u in w.ids)
+            yield Spoken(text, part[0].start_s, word.end_s, ids)
+            part = []
 
 
 def joined(pieces: Sequence[Spoken], end_s: float) -> tuple[Spoken, ...]:

@@ -26,7 +26,14 @@ from mmspec.factorizations import WhisperSteps
 from mmspec.factorizations.whisper import TIMESTAMP_STEP_S
 from mmspec.modalities.agreement import Agreement, HeardWord
 from mmspec.modalities.incoming import IncomingAudio
-from mmspec.modalities.stream_record import Decode, Spoken, StreamTotals, Update, joined
+from mmspec.modalities.stream_record import (
+    Decode,
+    Spoken,
+    StreamTotals,
+    Update,
+    joined,
+    stretches,
+)
 from mmspec.modalities.whisper import SAMPLING_RATE, Whisper
 from mmspec.modalities.whisper_decode import Recognition
 from mmspec.modalities.whisper_job import Heard, Job
@@ -398,15 +405,3 @@ def said(steps: WhisperSteps, heard: Heard, start_s: float) -> Iterator[Said]:
         moments = [offset_s + time for time in times] + [None, None]
         if text:
             yield Said(tuple(text), moments[0], moments[1])
-
-
-def stretches(words: Sequence[HeardWord]) -> Iterator[Spoken]:
-    """Committed words as stretches of text, cut where segments start and end."""
-    part: list[HeardWord] = []
-    for number, word in enumerate(words, 1):
-        part.append(word)
-        ends = number == len(words) or words[number].start_s is not None
-        if ends or word.end_s is not None:
-            text, ids = "".join(w.text for w in part), tuple(u for w in part for u in w.ids)
-            yield Spoken(text, part[0].start_s, word.end_s, ids)
-            part = []
