@@ -22,7 +22,6 @@ from transformers.models.whisper.tokenization_whisper import LANGUAGES
 from mmspec.compat import words_of_units
 from mmspec.engine import run_alone
 from mmspec.errors import OptionError
-from mmspec.factorizations import WhisperSteps
 from mmspec.factorizations.whisper import TIMESTAMP_STEP_S
 from mmspec.modalities.agreement import Agreement, HeardWord
 from mmspec.modalities.incoming import IncomingAudio
@@ -36,8 +35,9 @@ from mmspec.modalities.stream_record import (
 )
 from mmspec.modalities.whisper import SAMPLING_RATE, Whisper
 from mmspec.modalities.whisper_decode import Recognition
-from mmspec.modalities.whisper_job import Heard, Job
+from mmspec.modalities.whisper_job import Job
 from mmspec.modalities.whisper_overhear import no_speech_unit, overheard
+from mmspec.modalities.whisper_said import Said, said
 from mmspec.modalities.whisper_window import Pair
 
 GRID = round(TIMESTAMP_STEP_S * SAMPLING_RATE)
@@ -378,30 +378,3 @@ class SpeechStream:
         tentative = "".join(word.text for word in self._agreement.tentative)
         heard_s = self._until / SAMPLING_RATE
         self._updates.append(Update(new, self._text, tentative, spoken, heard_s, decodes))
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A segment as it was decoded, in seconds of the stream; a time is None where none was said."""
-
-    text_ids: tuple[int, ...]
-    start_s: float | None
-    end_s: float | None
-
-    def goes_beyond(self, time_s: float) -> bool:
-        """Whether it is said, as far as is known, behind this time."""
-        return self.end_s is not None and self.end_s > time_s
-
-
-def said(steps: WhisperSteps, heard: Heard, start_s: float) -> Iterator[Said]:
-    """The segments of a buffer that starts at `start_s`."""
-    several = heard.report.encoder_runs > 1
-    never = steps.reserved | steps.stop_units
-    for segment in heard.segments:
-        times = [steps.seconds(unit) for unit in segment.ids if steps.is_timestamp(unit)]
-        text = [u for u in segment.ids if not steps.is_timestamp(u) and u not in never]
-        # Times count from where the encoder started; behind the first run that is told by segments.
-        offset_s = start_s + (segment.start_s - times[0] if several and times else 0.0)
-        moments = [offset_s + time for time in times] + [None, None]
-        if text:
-            yield Said(tuple(text), moments[0], moments[1])
