@@ -27,8 +27,8 @@ from mmspec.engine import BlockCosts, Sampling
 from mmspec.engine.processing import BLOCK_FORMS, IGNORES_PREFIX, MEMORYLESS
 from mmspec.errors import OptionError
 from mmspec.modalities import adapter_for
-from mmspec.modalities.whisper import Whisper
-from mmspec.modalities.whisper_draft import Draft, ModelDraft, has_encoder
+from mmspec.modalities.whisper import Whisper, has_encoder
+from mmspec.modalities.whisper_draft import Draft, ModelDraft
 from mmspec.modalities.whisper_generate import (
     Prepared,
     Row,

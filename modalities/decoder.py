@@ -131,13 +131,8 @@ def check_inference_mode(model: nn.Module, role: str) -> None:
 
 
 def block_layers(decoder: nn.Module, head: nn.Module) -> list[nn.Module]:
-    """The layers of a decoder that see small blocks.
-
-    The cross-attention's key and value projections see the whole conditioning, once.
-    """
-    once = (".encoder_attn.k_proj", ".encoder_attn.v_proj")
-    layers = [module for name, module in decoder.named_modules() if not name.endswith(once)]
-    return [*layers, head]
+    """The layers that a decoder's passes go through."""
+    return [*decoder.modules(), head]
 
 
 def first_layers(decoder: Any, count: int) -> Any:

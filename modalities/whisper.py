@@ -7,6 +7,7 @@ whole recordings is in `whisper_decode`, drafters for it in `whisper_draft`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,14 +39,15 @@ class Whisper:
         model: transformers' `WhisperForConditionalGeneration`; never written to.
         processor: its `WhisperProcessor`, or None where only features and ids are dealt with.
         steps: its descriptor.
-        packed: run the decoder's linear layers in packed layout where that pays.
+        packed: run linear layers in packed layout where that pays.
     """
 
     model: Any
     processor: Any
     steps: WhisperSteps
     packed: bool = True
-    _packs: PackedLinears | None = None
+    _decoder_packs: PackedLinears | None = None
+    _encoder_packs: PackedLinears | None = None
 
     @classmethod
     def of(cls, model: Any, processor: Any = None, *, packed: bool = True) -> Whisper:
@@ -55,7 +57,15 @@ class Whisper:
             ModelError: it is in training mode, or its generation config lacks what is needed.
         """
         check_inference_mode(model, "model")
-        return cls(model, processor, steps_of(model), packed, _packed_ahead(model, packed))
+        if not packed:
+            return cls(model, processor, steps_of(model), packed)
+        decoder, head = model.get_decoder(), model.get_output_embeddings()
+        # Packs are made once and kept; each window's decoder shares them. The encoder's are made
+        # when it is first needed: in transformers' `generate` it isn't ours to run.
+        speaks = PackedLinears(block_layers(decoder, head)).pack()
+        encoder = list(model.get_encoder().modules()) if has_encoder(model) else []
+        hears = PackedLinears(encoder, model.config.max_source_positions)
+        return cls(model, processor, steps_of(model), packed, speaks, hears)
 
     @property
     def device(self) -> torch.device:
@@ -96,9 +106,10 @@ class Whisper:
     @torch.no_grad()
     def encode(self, features: Tensor) -> Tensor:
         """Encoder states `[1, S, D]` of one window of features."""
-        encoder = self.model.get_encoder()
+        encoder, packs = self.model.get_encoder(), self._encoder_packs
         weight = encoder.conv1.weight
-        return encoder(features.to(weight.device, weight.dtype)).last_hidden_state
+        with nullcontext() if packs is None else packs.pack().again():
+            return encoder(features.to(weight.device, weight.dtype)).last_hidden_state
 
     def open(self, encoder_states: Tensor) -> DecoderTarget:
         """The decoder on one window, nothing read yet. Close it when done."""
@@ -169,11 +180,9 @@ class Whisper:
             raise OptionError(f"prompt: {error}") from None
 
 
-def _packed_ahead(model: Any, packed: bool) -> PackedLinears | None:
-    """The packs of a model's decoder, made once and kept; each window's decoder shares them."""
-    if not packed:
-        return None
-    return PackedLinears(block_layers(model.get_decoder(), model.get_output_embeddings())).pack()
+def has_encoder(model: Any) -> bool:
+    """Whether a Whisper model listens by itself."""
+    return type(model).__name__ != "WhisperForCausalLM"
 
 
 def target_class(decoder: Any) -> type[DecoderTarget]:

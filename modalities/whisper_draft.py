@@ -13,7 +13,7 @@ from torch import Tensor
 from mmspec.clock import Clock
 from mmspec.errors import ModelError
 from mmspec.modalities.decoder import DecoderTarget, first_layers
-from mmspec.modalities.whisper import Whisper, target_class
+from mmspec.modalities.whisper import Whisper, has_encoder, target_class
 from mmspec.proposals import (
     BRANCHES,
     Drafter,
@@ -254,11 +254,6 @@ def vocabulary_between(target: Whisper, drafter: Whisper) -> Vocabulary:
             "their processors, so that they can be bridged"
         )
     return SameVocabulary(want.vocab_size, have.vocab_size)
-
-
-def has_encoder(model: Any) -> bool:
-    """Whether a Whisper model listens by itself."""
-    return type(model).__name__ != "WhisperForCausalLM"
 
 
 def encoders_equal(one: Any, other: Any) -> bool:

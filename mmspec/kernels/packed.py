@@ -1,13 +1,15 @@
 """Packed linear layers: on a CPU, make a block of a few rows cost little more than one row.
 
 The default float32 kernel repacks a weight matrix at every call, so that two to eight rows cost
-up to twice as much as one. oneDNN can keep the matrix in the layout that small blocks want. The
-packed copy is made once; it stands in for the layer while a decoder is open, and the layer is as
-before when the last one closes. The module's own parameters are never touched.
+up to twice as much as one. oneDNN can keep the matrix in the layout that it wants; on processors
+that the default kernel doesn't know well it is faster for many rows too. The packed copy is made
+once; it stands in for the layer while a decoder is open or an encoder runs, and the layer is as
+before when the last of them closes. The module's own parameters are never touched.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from types import TracebackType
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -19,6 +21,7 @@ from torch import Tensor, nn
 # hints tried (1, 6, 16) this one was the fastest from 1 to 48 rows: benchmarks/packed_linears.py.
 ROWS_HINT = 6
 
+_lock = threading.Lock()  # windows are encoded side by side, with the same layers
 _users: WeakKeyDictionary[nn.Linear, int] = WeakKeyDictionary()
 _packs: WeakValueDictionary[int, Pack] = WeakValueDictionary()
 """The pack of each layer by `id(layer)`, alive as long as a `PackedLinears` holds it."""
@@ -32,12 +35,12 @@ def packing_pays(device: torch.device, dtype: torch.dtype) -> bool:
 class Pack:
     """A layer's packed weight, and the forward that uses it."""
 
-    def __init__(self, layer: nn.Linear) -> None:
+    def __init__(self, layer: nn.Linear, rows: int) -> None:
         self.layer = layer
         # Kept, so that no other weight can turn up at its address.
         self._weight = layer.weight.detach()
         self._version = _version(layer.weight)
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(self._weight.contiguous(), ROWS_HINT)
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(self._weight.contiguous(), rows)
 
     def is_stale(self) -> bool:
         """Whether the layer's weight was replaced or written to since."""
@@ -59,6 +62,7 @@ class PackedLinears:
     Args:
         layers: the layers that see small blocks. Those that are no plain float32 CPU
             `nn.Linear`, or carry hooks, are left alone.
+        rows: how many rows the layers will see at a time; the layout is chosen for it.
 
     Example:
         >>> layer = nn.Linear(4, 3)
@@ -69,38 +73,52 @@ class PackedLinears:
         (True, False)
     """
 
-    def __init__(self, layers: Iterable[nn.Module]) -> None:
+    def __init__(self, layers: Iterable[nn.Module], rows: int = ROWS_HINT) -> None:
         self._layers = [layer for layer in layers if isinstance(layer, nn.Linear)]
+        self._rows = rows
         self._packs: list[Pack] = []
         self._opened: list[nn.Linear] = []
 
     def pack(self) -> PackedLinears:
         """Pack ahead, and keep the packs as long as this object lives."""
-        self._packs = [_pack_of(layer) for layer in self._layers if _packable(layer)]
+        with _lock:
+            self._packs = [self._pack_of(layer) for layer in self._layers if _packable(layer)]
         return self
+
+    def again(self) -> PackedLinears:
+        """Another one over the same layers and packs, to be opened and closed by itself."""
+        return PackedLinears(self._layers, self._rows)
 
     def open(self) -> PackedLinears:
         """Pack what isn't packed yet, and let the packs stand in for their layers.
 
         A layer that another decoder has packed already is shared.
         """
-        if not self._opened:
-            self._opened = [layer for layer in self._layers if _packable(layer)]
-            self._packs = [_pack_of(layer) for layer in self._opened]
-            for pack in self._packs:
-                if _users.get(pack.layer, 0) == 0:
-                    vars(pack.layer)["forward"] = pack.forward
-                _users[pack.layer] = _users.get(pack.layer, 0) + 1
+        with _lock:
+            if not self._opened:
+                self._opened = [layer for layer in self._layers if _packable(layer)]
+                self._packs = [self._pack_of(layer) for layer in self._opened]
+                for pack in self._packs:
+                    if _users.get(pack.layer, 0) == 0:
+                        vars(pack.layer)["forward"] = pack.forward
+                    _users[pack.layer] = _users.get(pack.layer, 0) + 1
         return self
 
     def close(self) -> None:
         """Give back the layers as they were, unless another decoder still uses them."""
-        for layer in self._opened:
-            _users[layer] -= 1
-            if _users[layer] == 0:
-                del _users[layer]
-                del vars(layer)["forward"]  # the class's own is back
-        self._opened = []
+        with _lock:
+            for layer in self._opened:
+                _users[layer] -= 1
+                if _users[layer] == 0:
+                    del _users[layer]
+                    del vars(layer)["forward"]  # the class's own is back
+            self._opened = []
+
+    def _pack_of(self, layer: nn.Linear) -> Pack:
+        pack = _packs.get(id(layer))
+        if pack is None or pack.layer is not layer or pack.is_stale():
+            pack = _packs[id(layer)] = Pack(layer, self._rows)
+        return pack
 
     def __enter__(self) -> PackedLinears:
         return self.open()
@@ -122,13 +140,6 @@ def _packable(layer: nn.Linear) -> bool:
         and not layer._forward_hooks
         and not layer._forward_pre_hooks
     )
-
-
-def _pack_of(layer: nn.Linear) -> Pack:
-    pack = _packs.get(id(layer))
-    if pack is None or pack.layer is not layer or pack.is_stale():
-        pack = _packs[id(layer)] = Pack(layer)
-    return pack
 
 
 def _version(weight: Tensor) -> int:

@@ -19,19 +19,22 @@ T = TypeVar("T")
 def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
     """Results of all calls, in order, computed on torch's CPU threads with one for each call.
 
-    torch's number of threads is 1 meanwhile, for the whole process, and as before afterwards.
+    torch's number of threads is 1 meanwhile, for the whole process, and as before afterwards. Calls
+    that would leave a thread idle run one after the other, on all threads.
 
     Example:
         >>> side_by_side([lambda: torch.ones(2).sum().item(), lambda: 5.0])
         [2.0, 5.0]
     """
     threads = torch.get_num_threads()
-    if threads == 1 or len(calls) < 2:
-        return [call() for call in calls]
-    try:
-        with ThreadPoolExecutor(
-            min(threads, len(calls)), initializer=torch.set_num_threads, initargs=(1,)
-        ) as pool:
-            return list(pool.map(lambda call: call(), calls))
-    finally:
-        torch.set_num_threads(threads)
+    fitting = len(calls) // threads * threads if threads > 1 else 0
+    done: list[T] = []
+    if fitting:
+        try:
+            with ThreadPoolExecutor(
+                threads, initializer=torch.set_num_threads, initargs=(1,)
+            ) as pool:
+                done = list(pool.map(lambda call: call(), calls[:fitting]))
+        finally:
+            torch.set_num_threads(threads)
+    return [*done, *(call() for call in calls[fitting:])]
