@@ -9,7 +9,7 @@ from transformers.generation import logits_process as hf
 
 from mmspec.compat import prepared_config, prepared_criteria, prepared_processors
 from mmspec.engine import Stops
-from mmspec.errors import OptionError
+from mmspec.errors import InputError, OptionError
 from mmspec.modalities.whisper import Whisper
 from mmspec.modalities.whisper_fallback import Fallback
 from mmspec.modalities.whisper_job import Job
@@ -76,14 +76,15 @@ class Settings:
         """Whether times are predicted in a recording of so many mel frames.
 
         Raises:
-            OptionError: they are needed and not wanted, or wanted and not known.
+            InputError: the recording needs them, and they aren't wanted.
+            OptionError: they are wanted and not known.
         """
         long, wanted = frames > self._whisper.window_frames, self._job.timestamps
         if long and wanted is False:
-            raise OptionError(
-                f"timestamps=False: the audio is longer than the {self._whisper.window_s:g} s that "
-                "this model hears at once, and times tell where the next window begins: leave "
-                "timestamps out, or cut the audio into pieces"
+            raise InputError(
+                f"the audio is longer than the {self._whisper.window_s:g} s that this model hears "
+                "at once, and without timestamps nothing tells where the next window begins: leave "
+                "timestamps on, or decode in chunks"
             )
         if wanted is None:
             wanted = long or bool(getattr(self.config, "return_timestamps", False))

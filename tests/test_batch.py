@@ -161,3 +161,32 @@ class TestCommandLine:
         done = run("transcribe", *place.files, "-t", place.target, "--batch", "2", *other)
         assert done.code == 2
         assert f"--batch 2: expected no {other[0]}" in done.err
+
+
+class TestOneFilesFault:
+    def test_a_long_recording_without_times_costs_one_line(
+        self, run: Here, place: Place, tmp_path: Path
+    ) -> None:
+        long = tmp_path / "long.wav"
+        soundfile.write(long, speech(3, 2.6), RATE)
+        files = [place.files[0], long, place.files[1]]
+        done = run("transcribe", *files, "-t", place.target, "--no-timestamps", "--no-table")
+        assert done.code == 2
+        assert done.out.splitlines()[1] == ""
+        assert all(done.out.splitlines()[number] for number in (0, 2))
+        assert "long.wav: the audio is longer than the 1 s" in done.complaints[0]
+
+    def test_word_times_that_nobody_would_see_are_not_looked_for(
+        self, run: Here, place: Place
+    ) -> None:
+        done = run("transcribe", *place.files, "-t", place.target, "--word-timestamps")
+        assert done.code == 2
+        assert "--format txt has no place for them" in done.err
+
+    def test_one_file_for_two_things_is_refused(
+        self, run: Here, place: Place, tmp_path: Path
+    ) -> None:
+        both = tmp_path / "both"
+        done = run("transcribe", *place.files, "--json", both, "--report", both)
+        assert done.code == 2
+        assert "--json, --report: found" in done.err

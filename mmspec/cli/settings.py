@@ -42,6 +42,8 @@ class OutputSettings:
             )
         if self.stream and (self.format != "txt" or self.output_dir is not None):
             raise OptionError("--stream: expected --format txt on standard output")
+        if self.json is not None and self.json == self.report:
+            raise OptionError(f"--json, --report: found {self.json} for both, expected two files")
         for name, place, folder in (
             ("--json", self.json, False),
             ("--report", self.report, False),

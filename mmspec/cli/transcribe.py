@@ -168,6 +168,11 @@ def transcribe(
         "condition_on_prev_tokens": carry_text,
         **thresholds(temperature, fallback, no_speech),
     }
+    if word_timestamps and format_ in ("txt", "srt") and json is None and report is None:
+        raise OptionError(
+            f"--word-timestamps: --format {format_} has no place for them, expected vtt, json, "
+            "--json or --report"
+        )
     looks = {"word_timestamps": word_timestamps, "grounding": grounding}
     looks |= chunking(chunks, overlap, compare)
     if chunks is not None:  # these are decoded side by side then, recording after recording

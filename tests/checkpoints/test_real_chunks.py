@@ -12,7 +12,7 @@ import pytest
 
 import mmspec
 from mmspec.modalities.audio import load_audio
-from tests.checkpoints.test_real_whisper import BASE, CLIPS, RATE, ends_off, loaded
+from tests.checkpoints.real import BASE, CLIPS, RATE, ends_off, loaded
 
 pytestmark = [pytest.mark.checkpoint, pytest.mark.slow]
 

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import functools
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import mmspec
 from mmspec.contenders import quiet
-from mmspec.loading import sample_path
 from mmspec.modalities.audio import load_audio
+from tests.checkpoints.real import BASE, CLIPS, RATE, TINY, loaded
 
 pytestmark = [pytest.mark.checkpoint, pytest.mark.slow]
 
-FOLDER = os.environ.get("MMSPEC_CHECKPOINTS", "")
-if not FOLDER:
-    pytest.skip("MMSPEC_CHECKPOINTS names no folder", allow_module_level=True)
-
-BASE, TINY = (str(Path(FOLDER) / name) for name in ("whisper-base", "whisper-tiny.en"))
-SPEECH = os.environ.get("MMSPEC_SPEECH")
-CLIPS = sorted(
-    path
-    for path in (Path(SPEECH) if SPEECH else sample_path("audio")).iterdir()
-    if path.suffix in (".wav", ".flac")
-)
-RATE = 16_000
 DRAFTS = (
     ("none", "adaptive"),
     ("ngram", "adaptive"),
@@ -38,11 +23,6 @@ DRAFTS = (
     (TINY, "adaptive"),
     ("hypothesis", "adaptive"),
 )
-
-
-@functools.cache
-def loaded(target: str, draft: str, gamma: int | str = "adaptive") -> mmspec.Transcriber:
-    return mmspec.load(target, draft, gamma=gamma, device="cpu")
 
 
 @functools.cache

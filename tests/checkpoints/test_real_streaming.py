@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import mmspec
-from mmspec.loading import sample_path
 from mmspec.modalities.audio import load_audio
+from tests.checkpoints.real import BASE, CLIPS, END, RATE, loaded
 
 pytestmark = [pytest.mark.checkpoint, pytest.mark.slow]
-
-FOLDER = os.environ.get("MMSPEC_CHECKPOINTS", "")
-if not FOLDER:
-    pytest.skip("MMSPEC_CHECKPOINTS names no folder", allow_module_level=True)
-
-SPEECH = os.environ.get("MMSPEC_SPEECH")
-CLIPS = sorted((Path(SPEECH) if SPEECH else sample_path("audio")).glob("*.wav"))
-RATE, END = 16_000, 50257
-
-
-@functools.cache
-def recogniser() -> mmspec.Transcriber:
-    return mmspec.load(str(Path(FOLDER) / "whisper-base"), device="cpu")
 
 
 def speech(clips: int) -> np.ndarray:
@@ -36,7 +19,7 @@ def speech(clips: int) -> np.ndarray:
 
 def generated(audio: np.ndarray, decode: Any) -> tuple[int, ...]:
     """What transformers makes of the same buffer."""
-    whole = recogniser()
+    whole = loaded(BASE, "none")
     buffer = audio[round(decode.start_s * RATE) : round(decode.end_s * RATE)]
     features = whole.processor(buffer, sampling_rate=RATE, return_tensors="pt").input_features
     asked: dict[str, Any] = {"language": "en", "return_timestamps": True}
@@ -48,7 +31,7 @@ def generated(audio: np.ndarray, decode: Any) -> tuple[int, ...]:
 
 def test_every_decode_is_generates_and_most_of_it_is_drafted() -> None:
     audio = speech(2)
-    session = recogniser().live(language="en", trim_s=6.0)
+    session = loaded(BASE, "none").live(language="en", trim_s=6.0)
     committed, starts = "", set()
     for update in session.run(np.split(audio, range(RATE, len(audio), RATE))):
         assert update.committed == committed + update.new
@@ -57,7 +40,9 @@ def test_every_decode_is_generates_and_most_of_it_is_drafted() -> None:
             assert decode.ids == generated(audio, decode)
             assert not decode.report.faults
             starts.add(decode.start_s)
-    said = recogniser().transcribe(audio, sampling_rate=RATE, language="en", timestamps=True)
+    said = loaded(BASE, "none").transcribe(
+        audio, sampling_rate=RATE, language="en", timestamps=True
+    )
     words = {word.strip(".,").lower() for word in said.text.split()}
     heard = [word.strip(".,").lower() for word in committed.split()]
     assert sum(word in words for word in heard) > 0.8 * len(words)
@@ -68,7 +53,7 @@ def test_every_decode_is_generates_and_most_of_it_is_drafted() -> None:
 @pytest.mark.parametrize("level", [0.0, 1e-3, 3e-2])
 def test_silence_and_noise_bring_no_text(level: float) -> None:
     noise = np.random.default_rng(0).standard_normal(7 * RATE) * level
-    session = recogniser().live(language="en", step_s=2.0, trim_s=4.0)
+    session = loaded(BASE, "none").live(language="en", step_s=2.0, trim_s=4.0)
     updates = list(session.run(np.split(noise.astype(np.float32), range(RATE, len(noise), RATE))))
     assert session.text == ""
     assert updates[-1].decode is not None
@@ -79,7 +64,7 @@ def test_a_word_that_a_step_cuts_in_two_is_said_once() -> None:
     audio = speech(1)
     said = {}
     for step_s in (0.7, 1.3):
-        session = recogniser().live(language="en", step_s=step_s)
+        session = loaded(BASE, "none").live(language="en", step_s=step_s)
         list(session.run(np.split(audio, range(800, len(audio), 800))))
         said[step_s] = session.text
     assert said[0.7] == said[1.3]

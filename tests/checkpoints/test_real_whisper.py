@@ -4,31 +4,19 @@ whisper-tiny.en; `MMSPEC_SPEECH` one with clips (else the sample's)."""
 from __future__ import annotations
 
 import functools
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mmspec
-from mmspec.loading import sample_path
 from mmspec.modalities.audio import load_audio
+from tests.checkpoints.real import BASE, RATE, TINY, ends_off, loaded
+from tests.checkpoints.real import CLIPS as EVERY_CLIP
 
 pytestmark = [pytest.mark.checkpoint, pytest.mark.slow]
 
-FOLDER = os.environ.get("MMSPEC_CHECKPOINTS", "")
-if not FOLDER:
-    pytest.skip("MMSPEC_CHECKPOINTS names no folder", allow_module_level=True)
-
-BASE, TINY = (str(Path(FOLDER) / name) for name in ("whisper-base", "whisper-tiny.en"))
-SPEECH = os.environ.get("MMSPEC_SPEECH")
-CLIPS = sorted((Path(SPEECH) if SPEECH else sample_path("audio")).glob("*.wav"))[:3]
-RATE = 16_000
-
-
-@functools.cache
-def loaded(target: str, draft: str, gamma: int | str = "adaptive") -> mmspec.Transcriber:
-    return mmspec.load(target, draft, gamma=gamma, device="cpu")
+CLIPS = EVERY_CLIP[:3]
 
 
 @functools.cache
@@ -36,10 +24,6 @@ def reference(target: str, clip: Path, **asked: Any) -> tuple[int, ...]:
     whole = loaded(target, "none")
     inputs = whole.processor(load_audio(clip), sampling_rate=RATE, return_tensors="pt")
     return tuple(whole.model.generate(inputs.input_features, **asked)[0].tolist())
-
-
-def ends_off(ids: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(unit for unit in ids if unit != 50257)
 
 
 @functools.cache

@@ -14,8 +14,7 @@ from mmspec.modalities.audio import load_audio
 from mmspec.modalities.whisper_decode import Recognition
 from mmspec.modalities.whisper_job import Job
 from mmspec.modalities.whisper_rereading import Rereading
-
-from .test_real_whisper import BASE, CLIPS, RATE, TINY, loaded
+from tests.checkpoints.real import BASE, CLIPS, RATE, TINY, loaded
 
 pytestmark = [pytest.mark.checkpoint, pytest.mark.slow]
 

@@ -223,7 +223,7 @@ def test_times_are_on_beyond_a_window_and_cannot_be_off() -> None:
     assert heard(whole, with_pauses()[: RATE + 160]).segments[-1].start_s > 0
     off = heard(whole, with_pauses()[:RATE]).ids
     assert off == heard(whole, with_pauses()[:RATE], timestamps=False).ids
-    with pytest.raises(OptionError, match=r"longer than the 1 s .* leave timestamps out") as error:
+    with pytest.raises(InputError, match=r"longer than the 1 s .* leave timestamps on") as error:
         whole.transcribe(with_pauses(), sampling_rate=RATE, timestamps=False)
     assert "\n" not in str(error.value)
     timeless = functools.partial(tiny, 5, says={"no_timestamps_token_id": None})
