@@ -21,6 +21,8 @@ from mmspec.trace import Round
 CANDIDATES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48)
 MARGIN = 1.02
 """Predicted gain below which ordinary decoding is preferred: a forecast isn't that exact."""
+BRANCH_MARGIN = 1.05
+"""Predicted gain that one more branch must promise: large blocks are seldom measured."""
 FIRST_PROBE = 16
 """Units decoded without speculation before it is tried again; doubles at every try."""
 PRIOR_WEIGHT = 2.0
@@ -154,7 +156,7 @@ class AdaptivePolicy:
             for branches in range(1, outlook.branches + 1)
             for gain in self._gains(outlook, cost_prior, candidates, branches)
         ]
-        return max(gains, key=lambda pair: pair[0] / MARGIN ** (pair[1].branches - 1))
+        return max(gains, key=lambda pair: pair[0] / BRANCH_MARGIN ** (pair[1].branches - 1))
 
     def _gains(
         self, outlook: Outlook, cost_prior: float, gammas: Sequence[int], branches: int

@@ -175,7 +175,7 @@ def flat(seconds: float = 0.01, more: float = 0.0) -> BlockCosts:
     return costs
 
 
-LOST = Outlook("lost", 0.4, 0.9, 1000, beside=(0.65, 0.75))
+LOST = Outlook("lost", 0.3, 0.9, 1000, beside=(0.6, 0.85))
 
 
 def test_branches_are_taken_where_rows_are_cheap_and_only_there() -> None:
