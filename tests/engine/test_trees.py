@@ -186,9 +186,10 @@ def test_branches_are_taken_where_rows_are_cheap_and_only_there() -> None:
 
 def test_a_tree_teaches_what_fewer_branches_would_have_found() -> None:
     policy = AdaptivePolicy(flat())
+    lost = Outlook("lost", 0.5, 0.9, 1000, beside=(0.5, 0.5))  # it expects nothing of branches
     template = a_round(context="lost", proposed=6, accepted=2, emitted=3)
     for _ in range(40):  # it is always the second branch
         policy.observe(replace(template, depth=2, branches=3, branch=1, rejected=True))
-    one, two, three = (policy.gain(LOST, 0.0, 2, branches) for branches in (1, 2, 3))
+    one, two, three = (policy.gain(lost, 0.0, 2, branches) for branches in (1, 2, 3))
     assert one < two
     assert three == pytest.approx(two, rel=0.01), "a third one adds nothing"
