@@ -191,5 +191,5 @@ def test_a_tree_teaches_what_fewer_branches_would_have_found() -> None:
     for _ in range(40):  # it is always the second branch
         policy.observe(replace(template, depth=2, branches=3, branch=1, rejected=True))
     one, two, three = (policy.gain(lost, 0.0, 2, branches) for branches in (1, 2, 3))
-    assert one < two
-    assert three == pytest.approx(two, rel=0.01), "a third one adds nothing"
+    assert two > 1.3 * one
+    assert 0.95 * two < three < two, "a third one adds nothing but rows"
