@@ -6,13 +6,14 @@ is neutralised in every format. Files appear whole or not at all.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 import re
 import secrets
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -132,22 +133,54 @@ def _finite(value: Any) -> Any:
 
 
 def to_srt(segments: Sequence[SpokenSegment]) -> str:
-    """SubRip: numbered cues.
+    """SubRip: numbered cues; where words have times, a cue for each with that word underlined.
 
     Example:
         >>> from types import SimpleNamespace as Cue
-        >>> print(to_srt([Cue(start_s=0.0, end_s=1.5, text=" a --> b")]), end="")
+        >>> words = [Cue(start_s=2.0, text=" Oh,"), Cue(start_s=2.4, text=" no")]
+        >>> one = Cue(start_s=0.0, end_s=1.5, text=" a --> b", words=None)
+        >>> print(to_srt([one, Cue(start_s=2.0, end_s=3.0, text=" Oh, no", words=words)]), end="")
         1
         00:00:00,000 --> 00:00:01,500
         a → b
         <BLANKLINE>
+        2
+        00:00:02,000 --> 00:00:02,400
+        <u>Oh,</u> no
+        <BLANKLINE>
+        3
+        00:00:02,400 --> 00:00:03,000
+        Oh, <u>no</u>
+        <BLANKLINE>
     """
-    cues = []
-    for number, segment in enumerate(_spoken(segments), 1):
-        start, end = _span(segment, ",")
-        text = one_line(segment.text).replace("-->", "→")
-        cues.append(f"{number}\n{start} --> {end}\n{text}\n\n")
-    return "".join(cues)
+    cues = [
+        cue
+        for segment in _spoken(segments)
+        for cue in (_underlined(segment, segment.words) if segment.words else [_plain(segment)])
+    ]
+    return "".join(
+        f"{number}\n{_time(start_ms, ',')} --> {_time(end_ms, ',')}\n{text}\n\n"
+        for number, (start_ms, end_ms, text) in enumerate(cues, 1)
+    )
+
+
+def _plain(segment: SpokenSegment) -> tuple[int, int, str]:
+    return *_span_ms(segment), one_line(segment.text).replace("-->", "→")
+
+
+def _underlined(
+    segment: SpokenSegment, words: Sequence[SpokenWord]
+) -> Iterator[tuple[int, int, str]]:
+    """The segment once per word, from where the word begins until the next one does."""
+    start_ms, end_ms = _span_ms(segment)
+    texts = [neutral(word.text).replace("-->", "→") for word in words]
+    begins = [start_ms, *(min(round(word.start_s * 1000), end_ms) for word in words[1:]), end_ms]
+    spans = itertools.pairwise(itertools.accumulate(begins, max))  # times never run backwards
+    for number, (text, (from_ms, until_ms)) in enumerate(zip(texts, spans, strict=True)):
+        if from_ms < until_ms:
+            space = text[: len(text) - len(text.lstrip())]
+            shown = [*texts[:number], f"{space}<u>{text.strip()}</u>", *texts[number + 1 :]]
+            yield from_ms, until_ms, re.sub(r"\s+", " ", "".join(shown)).strip()
 
 
 def to_vtt(segments: Sequence[SpokenSegment]) -> str:
@@ -170,7 +203,7 @@ def to_vtt(segments: Sequence[SpokenSegment]) -> str:
     """
     cues = ["WEBVTT\n\n"]
     for segment in _spoken(segments):
-        start, end = _span(segment, ".")
+        start, end = (_time(edge_ms, ".") for edge_ms in _span_ms(segment))
         text = _escaped(segment.text) if segment.words is None else _timed(segment, segment.words)
         cues.append(f"{start} --> {end}\n{text}\n\n")
     return "".join(cues)
@@ -202,11 +235,10 @@ def _spoken(segments: Sequence[SpokenSegment]) -> list[SpokenSegment]:
     return [segment for segment in segments if one_line(segment.text)]
 
 
-def _span(segment: SpokenSegment, point: str) -> tuple[str, str]:
+def _span_ms(segment: SpokenSegment) -> tuple[int, int]:
     """Start and end of a cue; the end is behind the start, as both formats demand."""
     start_ms = max(0, round(segment.start_s * 1000))
-    end_ms = max(start_ms + 1, round(segment.end_s * 1000))
-    return _time(start_ms, point), _time(end_ms, point)
+    return start_ms, max(start_ms + 1, round(segment.end_s * 1000))
 
 
 def _time(milliseconds: int, point: str) -> str:

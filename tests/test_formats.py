@@ -76,9 +76,21 @@ class TestSubtitles:
         plain = to_vtt([Cue(1.0, 2.0, cue.text)]).rstrip().splitlines()[-1]
         assert re.sub(r"<[\d:.]+>", "", text) == plain
 
-    def test_srt_has_no_words(self) -> None:
-        cue = Cue(1.0, 2.0, " One two", (Cue(1.0, 1.2, " One"), Cue(1.2, 1.4, " two")))
-        assert to_srt([cue]) == to_srt([Cue(1.0, 2.0, " One two")])
+    def test_srt_underlines_one_word_after_the_other(self) -> None:
+        text = "".join(word.text for word in self.WORDS)
+        made = to_srt([Cue(1.0, 2.0, text, self.WORDS), Cue(3.0, 4.0, " no words here")])
+        cues = [cue.splitlines() for cue in made.strip().split("\n\n")]
+        assert [cue[0] for cue in cues] == ["1", "2", "3", "4"]
+        times = [time for cue in cues for time in cue[1].split(" --> ")]
+        assert times == sorted(times), "cues follow each other"
+        assert times[:6] == [
+            *("00:00:01,000", "00:00:01,200", "00:00:01,200"),
+            *("00:00:01,400", "00:00:01,400", "00:00:02,000"),
+        ]
+        plain = to_srt([Cue(1.0, 2.0, text)]).splitlines()[2]
+        shown = [cue[2] for cue in cues[:3]]
+        assert [re.sub("</?u>", "", line) for line in shown] == [plain] * 3
+        assert [re.findall("<u>(.*)</u>", line) for line in shown] == [["One"], ["<two>"], ["five"]]
 
     def test_srt_numbers_and_arrows(self) -> None:
         srt = to_srt(self.CUES)

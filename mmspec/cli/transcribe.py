@@ -52,7 +52,7 @@ def transcribe(
         bool,
         typer.Option(
             "--word-timestamps",
-            help="Find out when each word was spoken: in vtt and JSON.",
+            help="Find out when each word was spoken: in vtt, srt and JSON.",
             rich_help_panel=o.DECODING,
         ),
     ] = False,
@@ -168,9 +168,9 @@ def transcribe(
         "condition_on_prev_tokens": carry_text,
         **thresholds(temperature, fallback, no_speech),
     }
-    if word_timestamps and format_ in ("txt", "srt") and json is None and report is None:
+    if word_timestamps and format_ == "txt" and json is None and report is None:
         raise OptionError(
-            f"--word-timestamps: --format {format_} has no place for them, expected vtt, json, "
+            "--word-timestamps: --format txt has no place for them, expected srt, vtt, json, "
             "--json or --report"
         )
     looks = {"word_timestamps": word_timestamps, "grounding": grounding}
