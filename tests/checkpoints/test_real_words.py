@@ -77,7 +77,7 @@ def test_times_are_transformers_own(checkpoint: str, number: int) -> None:
     np.testing.assert_allclose(ends, [time_s for _, time_s in want], atol=1e-4)
 
 
-@pytest.mark.parametrize("number", range(LONG))
+@pytest.mark.parametrize("number", range(min(3, LONG)))  # read without a pause inside
 def test_words_are_heard_and_full_stops_are_not(number: int) -> None:
     said = loaded(BASE, "ngram").transcribe(
         samples_of(number), sampling_rate=RATE, language="en", grounding=True, word_timestamps=True
