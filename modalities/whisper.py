@@ -158,15 +158,20 @@ class Whisper:
         return [*opening, *tokens, *sorted(self.steps.stop_units)[:1]]
 
     def word_beginnings(self, units: Sequence[int]) -> list[bool] | None:
-        """Whether each unit begins a word; times and marks stand for themselves."""
+        """Whether each unit begins a word, or a part behind a hyphen or the like.
+
+        Times and marks stand for themselves.
+        """
         if self.processor is None:
             return None
         pieces = self.processor.tokenizer.convert_ids_to_tokens(list(units))
         texts = min(self.steps.stop_units)  # marks and times follow the text units
-        return [
-            unit >= texts or str(piece).startswith(SPACE)
-            for unit, piece in zip(units, pieces, strict=True)
-        ]
+        begins, before = [], ""
+        for unit, piece in zip(units, map(str, pieces), strict=True):
+            inside = before[-1:].isalnum() and piece[:1].isalnum() and not piece.startswith(SPACE)
+            begins.append(unit >= texts or not inside)
+            before = piece
+        return begins
 
     def previous_units(self, text: str) -> tuple[int, ...]:
         """Prompt tokens for a preceding text.

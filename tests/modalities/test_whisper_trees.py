@@ -12,7 +12,17 @@ from torch import Tensor
 import mmspec
 from mmspec.modalities.decoder import DecoderTarget
 from mmspec.modalities.whisper import Whisper
-from tests.modalities.tiny import EN, NO_TIMES, START, TRANSCRIBE, features, shared, tiny
+from tests.modalities.tiny import (
+    EN,
+    NO_TIMES,
+    START,
+    TEXT_PIECES,
+    TRANSCRIBE,
+    features,
+    shared,
+    tiny,
+    tiny_processor,
+)
 
 PROMPT = [START, EN, TRANSCRIBE, NO_TIMES]
 IDS = [5, 9, 30, 9, 44, 7, 61]
@@ -66,6 +76,18 @@ def test_an_attention_kernel_that_takes_no_mask_takes_no_trees() -> None:
     model.config._attn_implementation = "flash_attention_2"
     assert not target.takes_trees
     target.close()
+
+
+def test_words_begin_with_a_space_and_behind_a_hyphen() -> None:
+    pieces = ["Ġthe", "an", "Ġ", "in", "Ġb", "-", "c", "ed", ",", "<|endoftext|>", "<|0.02|>"]
+    processor = tiny_processor(pieces=(*TEXT_PIECES[:-2], "-", ","))
+    units = processor.tokenizer.convert_tokens_to_ids(pieces)
+    begins = Whisper.of(shared(), processor).word_beginnings(units)
+    assert begins is not None
+    assert [piece for piece, begin in zip(pieces, begins, strict=True) if not begin] == [
+        *("an", "in", "ed")
+    ]
+    assert Whisper.of(shared()).word_beginnings(units) is None
 
 
 def spoilt(ids: list[int], seed: int) -> list[int]:
