@@ -118,10 +118,6 @@ def dump_json(document: Any) -> str:
     return "".join(shown) + "\n"
 
 
-def _joined(numbers: re.Match[str]) -> str:
-    return "[" + " ".join(numbers[0][1:-1].split()) + "]"
-
-
 def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None

@@ -85,16 +85,20 @@ def run_together(requests: Iterable[Steps[T]], width: int) -> Iterator[tuple[int
     """
     waiting = enumerate(requests)
     running: dict[int, tuple[Steps[T], Work]] = {}
-    while True:
-        while len(running) < width and (upcoming := next(waiting, None)) is not None:
-            yield from _advance(running, *upcoming, None)
-        if not running:
-            return
-        for group in _by_kind(running):
-            results = _run_group([running[number][1] for number in group])
-            for number, result in zip(group, results, strict=True):
-                steps, _ = running.pop(number)
-                yield from _advance(running, number, steps, result)
+    try:
+        while True:
+            while len(running) < width and (upcoming := next(waiting, None)) is not None:
+                yield from _advance(running, *upcoming, None)
+            if not running:
+                return
+            for group in _by_kind(running):
+                results = _run_group([running[number][1] for number in group])
+                for number, result in zip(group, results, strict=True):
+                    steps, _ = running.pop(number)
+                    yield from _advance(running, number, steps, result)
+    finally:  # whoever stops listening leaves no state or kernel open
+        for steps, _ in running.values():
+            steps.close()
 
 
 def _advance(

@@ -159,6 +159,18 @@ def test_stepping_through_a_request_and_leaving_it_early() -> None:
     assert run.session.run() == ordinary(law, max_length=30).ids
 
 
+def test_leaving_a_batch_early_leaves_every_state_in_order() -> None:
+    opened = runs("ngram")
+    requests = [request(run) for run in opened]
+    outcomes: Any = run_together(requests, 6)
+    next(outcomes)  # it needs no pass: the others haven't begun
+    next(outcomes)
+    outcomes.close()
+    assert all(steps.gi_frame is None for steps in requests), "every request was closed"
+    for run in opened:
+        assert run.target.held == tuple(run.session.prefix.ids[: run.target.state.length])
+
+
 def test_a_policy_beside_others_has_its_own_costs_and_shares_what_it_learns() -> None:
     alone = AdaptivePolicy(BlockCosts())
     dear = BlockCosts()
