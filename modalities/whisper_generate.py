@@ -18,9 +18,10 @@ from mmspec.clock import Clock
 from mmspec.engine import Sampling, Scores, Steps, Stops, run_together
 from mmspec.engine.account import Account
 from mmspec.errors import ModelError
+from mmspec.modalities.pair import decode
 from mmspec.modalities.whisper import Whisper
 from mmspec.modalities.whisper_draft import ModelDraft, Window
-from mmspec.modalities.whisper_window import Pair, decode, read_prompt
+from mmspec.modalities.whisper_window import Pair, read_prompt
 from mmspec.proposals import SameVocabulary
 from mmspec.report import Report
 

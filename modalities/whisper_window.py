@@ -4,50 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from mmspec.clock import Clock
-from mmspec.engine import Chooser, Policy, Processors, Sampling, Scores, Session, Steps, Stops
+from mmspec.engine import Steps
 from mmspec.engine.account import Account
-from mmspec.engine.costs import BlockCosts
 from mmspec.kernels import side_by_side
 from mmspec.modalities.decoder import DecoderTarget
+from mmspec.modalities.pair import Pair as DraftedPair
 from mmspec.modalities.whisper import Whisper
-from mmspec.modalities.whisper_draft import Draft, Window
 from mmspec.target import Pass
 
 
-@dataclass(frozen=True, eq=False)
-class Pair:
-    """A target with its kind of drafter, and what was learned about their costs.
+class Pair(DraftedPair[Whisper]):
+    """A Whisper with its kind of drafter."""
 
-    Attributes:
-        whisper: the target.
-        draft: the kind of drafter.
-        policy: chooses γ.
-        costs: the target's by block size.
-    """
-
-    whisper: Whisper
-    draft: Draft
-    policy: Policy
-    costs: BlockCosts
-    _by_company: dict[int, Pair] = field(default_factory=dict)
-
-    def beside(self, width: int) -> Pair:
-        """The same pair where `width` requests share their passes, which then cost otherwise."""
-        if width == 1:
-            return self
-        if width not in self._by_company:
-            costs = BlockCosts()
-            policy = self.policy.at(costs)
-            self._by_company[width] = Pair(self.whisper, self.draft, policy, costs)
-        return self._by_company[width]
+    @property
+    def whisper(self) -> Whisper:
+        """The target."""
+        return self.checkpoint
 
     @contextmanager
     def target(self, states: Tensor, account: Account) -> Iterator[DecoderTarget]:
@@ -60,44 +39,6 @@ class Pair:
             account.target_forwards += target.forwards
             target.close()
 
-    @contextmanager
-    def session(
-        self,
-        window: Window,
-        first_row: Tensor,
-        account: Account,
-        *,
-        processors: Any,
-        stops: Stops,
-        sampling: Sampling,
-        streamer: Any = None,
-        scores: Scores | None = None,
-    ) -> Iterator[Session]:
-        """A session on a window whose prompt was read, with a drafter of this pair's kind."""
-        drafter, runs = self.draft.open(window), window.drafter_encoder_runs
-        try:
-            session = Session(
-                window.target,
-                window.prompt,
-                first_row,
-                drafter=drafter,
-                policy=self.policy,
-                chooser=Chooser(sampling, window.target.device),
-                processors=Processors(processors),
-                stops=stops,
-                clock=account.clock,
-                costs=self.costs,
-                tally=account.tally,
-                streamer=streamer,
-                scores=scores,
-            )
-            yield session
-            account.finish_reason = session.finish_reason or "stop"
-        finally:
-            if drafter is not None:
-                account.add_drafter(drafter, window.drafter_encoder_runs - runs)
-                drafter.close()
-
 
 def read_prompt(
     target: DecoderTarget, prompt: Sequence[int], account: Account, keep: int = 1
@@ -107,13 +48,6 @@ def read_prompt(
     rows = yield Pass(target, unread, keep, None, account.clock, "prefill")
     target.state.freeze()
     return rows
-
-
-def decode(session: Session) -> Steps[list[int]]:
-    """A session's rounds to its end; what it emitted."""
-    while session.finish_reason is None:
-        yield from session.steps()
-    return session.prefix.emitted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
