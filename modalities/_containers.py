@@ -10,6 +10,8 @@ from __future__ import annotations
 import mmap
 from pathlib import Path
 
+from mmspec.modalities._inputs import is_text
+
 UNKNOWN_LENGTH = 0x7FFFF000
 """Sizes from here on are placeholders that programs write into a pipe ("until it ends")."""
 
@@ -27,11 +29,7 @@ def describe_junk(path: Path, reason: str) -> str:
     """What a file without audio looks like, for an error message."""
     with path.open("rb") as file:
         head = file.read(512)
-    try:
-        text = head.decode("utf-8", errors="strict" if len(head) < 512 else "ignore")
-    except UnicodeDecodeError:
-        text = "\0"
-    if all(character.isprintable() or character.isspace() for character in text):
+    if is_text(head):
         return "a text file"
     if head[:4] in (b"fLaC", b"OggS", b"RIFF"):
         return f"damaged or truncated audio ({reason})"

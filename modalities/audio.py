@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import soundfile
 import soxr
 
-from mmspec.errors import InputError
 from mmspec.modalities._containers import check_whole, describe_junk
+from mmspec.modalities._inputs import check_readable, refuse
 
 if TYPE_CHECKING:
     import torch
@@ -60,7 +60,7 @@ def load_audio(
         name = str(source)
         samples, rate = _read_file(Path(source), name)
         if sampling_rate is not None and sampling_rate != rate:
-            _refuse(
+            refuse(
                 name, f"a sampling rate of {rate} Hz in the file", f"{sampling_rate} Hz, as given"
             )
     else:
@@ -110,47 +110,24 @@ def _resampled(mono: np.ndarray, rate: int, target_rate: int) -> np.ndarray:
     return np.pad(resampled, (0, length - len(resampled)))
 
 
-def _refuse(name: str, found: str, expected: str) -> NoReturn:
-    shown = name if name.isprintable() else ascii(name)  # one line, whatever the file is called
-    raise InputError(f"{shown}: found {found}, expected {expected}") from None
-
-
 def _read_file(path: Path, name: str) -> tuple[np.ndarray, int]:
     """Samples `[n, channels]` in float32 and their rate."""
-    _check_readable(path, name)
+    check_readable(path, name, f"an audio file ({FORMATS})")
     fault = check_whole(path)
     if fault is not None:
-        _refuse(name, fault, "a whole file")
+        refuse(name, fault, "a whole file")
     try:
         with soundfile.SoundFile(str(path)) as file:
             promised, rate = file.frames, file.samplerate
             samples = file.read(dtype="float32", always_2d=True)
     except (soundfile.LibsndfileError, RuntimeError) as error:
         reason = str(error).rsplit(": ", 1)[-1].strip().rstrip(".")
-        _refuse(name, describe_junk(path, reason), f"audio ({FORMATS})")
+        refuse(name, describe_junk(path, reason), f"audio ({FORMATS})")
     # mp3 decoders may drop up to one frame of 1152 samples at an edge
     if len(samples) + 1152 < promised:
         found = f"{len(samples)} of the {promised} samples that its header promises (truncated?)"
-        _refuse(name, found, "a whole file")
+        refuse(name, found, "a whole file")
     return samples, rate
-
-
-def _check_readable(path: Path, name: str) -> None:
-    expected = f"an audio file ({FORMATS})"
-    try:
-        if path.is_dir():
-            _refuse(name, "a directory", expected)
-        if not path.exists():
-            _refuse(name, "nothing there (no such file)", expected)
-        if not path.is_file():
-            _refuse(name, "a pipe or a device", expected)
-        with path.open("rb") as file:
-            if not file.read(1):
-                _refuse(name, "an empty file (0 bytes)", expected)
-    except PermissionError:
-        _refuse(name, "a file without read permission", expected)
-    except (OSError, ValueError) as error:
-        _refuse(name, f"a path that can't be read ({error})", expected)
 
 
 def _to_numpy(source: object, name: str) -> np.ndarray:
@@ -161,17 +138,17 @@ def _to_numpy(source: object, name: str) -> np.ndarray:
         return np.asarray(tensor.numpy())
     if not isinstance(source, np.ndarray):
         found = f"{type(source).__name__}"
-        _refuse(name, found, "a path, a NumPy array or a torch tensor")
+        refuse(name, found, "a path, a NumPy array or a torch tensor")
     return source
 
 
 def _checked_rate(rate: object, name: str) -> int:
     expected = "sampling_rate= in Hz: an array doesn't say how fast it is to be played"
     if rate is None:
-        _refuse(name, "no sampling rate", expected)
+        refuse(name, "no sampling rate", expected)
     whole = isinstance(rate, int | float | np.integer | np.floating) and not isinstance(rate, bool)
     if not whole or not math.isfinite(rate) or rate != int(rate) or rate < 1:  # type: ignore
-        _refuse(name, f"sampling rate {rate!r}", "a whole number of Hz above 0")
+        refuse(name, f"sampling rate {rate!r}", "a whole number of Hz above 0")
     return int(rate)  # type: ignore[call-overload]
 
 
@@ -181,9 +158,9 @@ def _scaled(samples: np.ndarray, name: str) -> np.ndarray:
         return samples
     if samples.dtype.kind == "i":
         return samples / float(-int(np.iinfo(samples.dtype).min))
-    if samples.dtype == np.uint8:  # as in wav files: 128 is silence
-        return (samples.astype(np.float32) - 128) / 128
-    _refuse(name, f"samples of type {samples.dtype}", "floats, signed integers or uint8")
+    if samples.dtype != np.uint8:
+        refuse(name, f"samples of type {samples.dtype}", "floats, signed integers or uint8")
+    return (samples.astype(np.float32) - 128) / 128  # as in wav files: 128 is silence
 
 
 def _mono(samples: np.ndarray, name: str) -> np.ndarray:
@@ -192,25 +169,25 @@ def _mono(samples: np.ndarray, name: str) -> np.ndarray:
         return samples
     shape = "x".join(map(str, samples.shape)) or "a single number"
     if samples.ndim != 2:
-        _refuse(name, f"shape {shape}", "[n], [channels, n] or [n, channels]")
+        refuse(name, f"shape {shape}", "[n], [channels, n] or [n, channels]")
     if 0 in samples.shape:
         return samples.reshape(-1)
     few, many = min(samples.shape), max(samples.shape)
     if few > MOST_CHANNELS or (few > 1 and many <= MOST_CHANNELS):
-        _refuse(name, f"shape {shape}, no telling which axis is time", "mono samples [n]")
+        refuse(name, f"shape {shape}, no telling which axis is time", "mono samples [n]")
     return samples.mean(axis=int(np.argmin(samples.shape)))
 
 
 def _check_samples(samples: np.ndarray, rate: int, name: str) -> None:
     if len(samples) == 0:
-        _refuse(name, "no samples (empty audio)", f"at least {SHORTEST_S * 1000:.0f} ms of sound")
+        refuse(name, "no samples (empty audio)", f"at least {SHORTEST_S * 1000:.0f} ms of sound")
     _check_finite(samples, name)
     if len(samples) < SHORTEST_S * rate:
         found = f"{len(samples)} {_plural(len(samples), 'sample')} at {rate} Hz"
-        _refuse(name, found, f"at least {SHORTEST_S * 1000:.0f} ms of sound")
+        refuse(name, found, f"at least {SHORTEST_S * 1000:.0f} ms of sound")
     if not samples.any():
         found = f"silence (all {len(samples)} samples are zero)"
-        _refuse(name, found, "a recording with some sound in it")
+        refuse(name, found, "a recording with some sound in it")
 
 
 def _check_finite(samples: np.ndarray, name: str) -> None:
@@ -219,7 +196,7 @@ def _check_finite(samples: np.ndarray, name: str) -> None:
     count = int(bad.sum())
     if count:
         first = int(bad.argmax())
-        _refuse(
+        refuse(
             name,
             f"{count} NaN or infinite {_plural(count, 'sample')}, the first at index {first}",
             "finite samples",
