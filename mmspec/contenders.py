@@ -18,8 +18,8 @@ from transformers.generation.streamers import BaseStreamer
 from transformers.utils import logging as transformers_logging
 
 from mmspec.errors import MMSpecError, OptionError
+from mmspec.modalities.pair import NoDraft
 from mmspec.modalities.whisper import SAMPLING_RATE, Whisper
-from mmspec.modalities.whisper_draft import NoDraft
 from mmspec.report import Report
 from mmspec.transcriber import Transcriber
 

@@ -6,18 +6,21 @@ import operator
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from mmspec.engine import AdaptivePolicy, BlockCosts, FixedPolicy, Policy
 from mmspec.errors import MMSpecError, OptionError
 from mmspec.loading import load_whisper, resolve
+from mmspec.modalities.pair import Draft, NoDraft
+from mmspec.modalities.vlm import draft as vlm
+from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.whisper import Whisper
 from mmspec.modalities.whisper_chunks import OverlapDraft
 from mmspec.modalities.whisper_draft import (
-    Draft,
     EarlyExitDraft,
     HypothesisDraft,
     ModelDraft,
     NgramDraft,
-    NoDraft,
 )
 
 
@@ -60,5 +63,26 @@ def draft_for(draft: Any, target: Whisper, trust_remote_code: bool) -> Draft:
         drafter = load_whisper(name, device, dtype, target.packed, trust_remote_code)
         label = Path(draft).name if isinstance(draft, str) else "model"
         return ModelDraft(target, drafter, label)
+    except MMSpecError as error:
+        raise type(error)(f"draft: {error}") from None
+
+
+def vlm_draft_for(draft: Any, target: Checkpoint, trust_remote_code: bool) -> Draft:
+    """The same for a model that looks or listens.
+
+    Raises:
+        MMSpecError: says what was given and what is known.
+    """
+    if draft is None or draft == "none":
+        return NoDraft()
+    if draft == "ngram":
+        return vlm.NgramDraft(target)
+    if draft == "hypothesis":
+        return vlm.HypothesisDraft(target)
+    try:
+        if not isinstance(draft, torch.nn.Module):
+            raise OptionError(f"draft {draft!r}: not known for this model")
+        drafter = Checkpoint.of(draft, packed=target.packed)
+        return vlm.ModelDraft(target, drafter)
     except MMSpecError as error:
         raise type(error)(f"draft: {error}") from None

@@ -7,12 +7,12 @@ the decoding loop to mmspec, so that whatever it accepts means the same here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.generation import GenerateEncoderDecoderOutput
+from transformers.generation import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 from transformers.generation import logits_process as hf
 from transformers.generation.stopping_criteria import (
     EosTokenCriteria,
@@ -21,21 +21,27 @@ from transformers.generation.stopping_criteria import (
     StopStringCriteria,
 )
 
+from mmspec.clock import Clock
 from mmspec.compat import pop_cache
-from mmspec.drafting import draft_for, policy_for
+from mmspec.drafting import draft_for, policy_for, vlm_draft_for
 from mmspec.engine import BlockCosts, Sampling
 from mmspec.engine.processing import BLOCK_FORMS, IGNORES_PREFIX, MEMORYLESS
 from mmspec.errors import OptionError
 from mmspec.modalities import adapter_for
+from mmspec.modalities.pair import Draft
+from mmspec.modalities.pair import Pair as DraftedPair
+from mmspec.modalities.rows import Row, padded, side_by_side, steps_of_scores
+from mmspec.modalities.vlm.checkpoint import Checkpoint
+from mmspec.modalities.vlm.generate import decode_row
+from mmspec.modalities.vlm.preparation import Prepared
+from mmspec.modalities.vlm.towers import watched
 from mmspec.modalities.whisper import Whisper, has_encoder
-from mmspec.modalities.whisper_draft import Draft, ModelDraft
+from mmspec.modalities.whisper_draft import ModelDraft
 from mmspec.modalities.whisper_generate import (
-    Prepared,
-    Row,
+    Windows,
     check_ears,
     decode_rows,
     drafter_without_encoder,
-    padded,
 )
 from mmspec.modalities.whisper_window import Pair
 from mmspec.report import Report
@@ -62,6 +68,10 @@ class CustomGenerate:
         reports: one report per row of the last call. transformers calls a loop once per input, but
             for Whisper with timestamps: once per go at a window.
         history: one report per row of every call so far.
+        inputs: what the call is about, as the processor made it, for a drafting model that has to
+            look for itself; set it before a call (`mmspec.generate` does).
+        row: which row of a batch the next call is about; each draws noise of its own.
+        prompt_length: of the last call, in the decoder's positions.
         ordinary: why the last call was left to transformers' own loop; None where it wasn't.
     """
 
@@ -82,10 +92,12 @@ class CustomGenerate:
         self._processor, self._streamer = processor, streamer
         self._costs = BlockCosts()
         self._policy = policy_for(gamma, self._costs)
-        self._pair: Pair | None = None
+        self._pair: DraftedPair[Any] | None = None
         self.reports: tuple[Report, ...] = ()
         self.history: list[Report] = []
         self.ordinary: str | None = None
+        self.inputs: Mapping[str, Any] | None = None
+        self.row = self.prompt_length = 0
         # `generate` makes a loop for one input and counts the goes at it. A loop of the caller's
         # own can't tell a further go from another input, and must repeat itself for the latter.
         self._go, self._counts_goes = 0, False
@@ -118,13 +130,15 @@ class CustomGenerate:
         adapter_for(model.config.model_type)
         if (generation_config.num_beams or 1) > 1:
             raise OptionError("beam search can't be decoded speculatively: set num_beams=1")
-        rows = len(input_ids)
-        self.reports = ()
-        self.ordinary = self._ordinary_because(
-            rows, logits_processor, stopping_criteria, generation_config, model_kwargs
+        pop_cache(model_kwargs)
+        call = Prepared(
+            model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs
         )
+        hears = model.config.model_type == "whisper"
+        self.prompt_length = input_ids.shape[1]
+        self.reports = ()
+        self.ordinary = self._ordinary_because(call, rows_share=hears)
         if self.ordinary is not None:
-            pop_cache(model_kwargs)
             return type(model)._sample(
                 model,
                 input_ids,
@@ -134,41 +148,63 @@ class CustomGenerate:
                 streamer=streamer,
                 **model_kwargs,
             )
-        pair = self._pair_for(model)
-        states = model_kwargs["encoder_outputs"].last_hidden_state
-        job = Prepared(
-            pair,
-            input_ids,
-            states.expand(rows, -1, -1),
-            inputs_tensor if inputs_tensor is not None and inputs_tensor.dim() == 3 else None,
-            logits_processor,
-            stopping_criteria,
-            generation_config,
-            Sampling(bool(generation_config.do_sample), self._seed, self._rule),
-            self._go,
-            self._hypothesis,
-            streamer if streamer is not None else self._streamer,
-        )
-        check_ears(job)
-        decoded = decode_rows(job)
+        streamer = streamer if streamer is not None else self._streamer
+        if hears:
+            decoded = self._decode_windows(call, inputs_tensor, streamer)
+        else:
+            decoded = [self._decode_row(call, streamer)]
         self.reports = tuple(row.report for row in decoded)
         self.history += self.reports
         self._go += self._counts_goes
-        return self._output(job, decoded, model_kwargs["encoder_outputs"])
+        return self._output(call, decoded)
 
-    def _ordinary_because(
-        self, rows: int, processors: Any, criteria: Any, config: Any, model_kwargs: dict[str, Any]
-    ) -> str | None:
+    def _decode_windows(self, call: Prepared, heard: Tensor | None, streamer: Any) -> list[Row]:
+        """Rows of a batch of Whisper's windows."""
+        pair, rows = self._whisper_pair(call.model), len(call.input_ids)
+        job = Windows(
+            pair,
+            call.input_ids,
+            call.inputs["encoder_outputs"].last_hidden_state.expand(rows, -1, -1),
+            heard if heard is not None and heard.dim() == 3 else None,
+            call.processors,
+            call.criteria,
+            call.config,
+            self._sampling(call),
+            self._go,
+            self._hypothesis,
+            streamer,
+        )
+        check_ears(job)
+        return decode_rows(job)
+
+    def _decode_row(self, call: Prepared, streamer: Any) -> Row:
+        """The row of a model that looks or listens."""
+        inputs = self.inputs
+        return decode_row(
+            self._vlm_pair(call.model),
+            call,
+            self._sampling(call).of_part(self.row, self._go),
+            inputs=None if inputs is None else lambda drafter: inputs,
+            hypothesis=self._hypothesis,
+            streamer=streamer,
+        )
+
+    def _sampling(self, call: Prepared) -> Sampling:
+        return Sampling(bool(call.config.do_sample), self._seed, self._rule)
+
+    def _ordinary_because(self, call: Prepared, *, rows_share: bool) -> str | None:
         """Why transformers' own loop has to decode this, None where it hasn't to.
 
         Raises:
             OptionError: it has to, but wouldn't know what to do with the seed.
         """
-        mask = model_kwargs.get("decoder_attention_mask")
-        unknown = [type(p).__name__ for p in processors or () if not _row_by_row(type(p))]
-        unknown += [type(c).__name__ for c in criteria or () if type(c) not in ROW_CRITERIA]
+        config, rows = call.config, len(call.input_ids)
+        unknown = [type(p).__name__ for p in call.processors or () if not _row_by_row(type(p))]
+        unknown += [type(c).__name__ for c in call.criteria or () if type(c) not in ROW_CRITERIA]
         reason = None
-        if mask is not None and not bool(mask.all()):
+        if rows > 1 and not rows_share:
+            reason = "several prompts in one call; mmspec.generate takes them one by one"
+        elif call.is_padded:
             reason = "a padded prompt"
         elif config.return_dict_in_generate and (
             config.output_attentions or config.output_hidden_states
@@ -180,39 +216,42 @@ class CustomGenerate:
             raise OptionError(f"seed can't be kept: transformers' own loop has to run ({reason})")
         return reason
 
-    def _pair_for(self, model: Any) -> Pair:
-        if self._pair is None or self._pair.whisper.model is not model:
+    def _whisper_pair(self, model: Any) -> Pair:
+        if self._pair is None or self._pair.checkpoint.model is not model:
             whisper = Whisper.of(model, self._processor, packed=self._packed)
-            self._pair = Pair(whisper, self._kind(whisper), self._policy, self._costs)
-        return self._pair
+            self._pair = Pair(whisper, self._whisper_draft(whisper), self._policy, self._costs)
+        return self._pair  # type: ignore[return-value]
 
-    def _kind(self, whisper: Whisper) -> Draft:
+    def _whisper_draft(self, whisper: Whisper) -> Draft:
         draft = self._draft
         if isinstance(draft, torch.nn.Module) and not has_encoder(draft):
             return ModelDraft(whisper, drafter_without_encoder(draft, whisper, self._packed))
         return draft_for(draft, whisper, trust_remote_code=False)
 
-    def _output(self, job: Prepared, decoded: list[Row], encoder_outputs: Any) -> Any:
-        config = job.config
-        sequences = padded([row.ids for row in decoded], job.input_ids, config.pad_token_id)
+    def _vlm_pair(self, model: Any) -> DraftedPair[Checkpoint]:
+        if self._pair is None or self._pair.checkpoint.model is not model:
+            target = Checkpoint.of(model, self._processor, packed=self._packed)
+            draft = vlm_draft_for(self._draft, target, trust_remote_code=False)
+            self._pair = DraftedPair(target, draft, self._policy, self._costs)
+        return self._pair
+
+    def _output(self, call: Prepared, decoded: list[Row]) -> Any:
+        config, encoded = call.config, call.inputs.get("encoder_outputs")
+        sequences = padded([row.ids for row in decoded], call.input_ids, config.pad_token_id)
         if not config.return_dict_in_generate:
             return sequences
+        rows = {
+            "sequences": sequences,
+            "scores": steps_of_scores(decoded, "processed") if config.output_scores else None,
+            "logits": steps_of_scores(decoded, "raw") if config.output_logits else None,
+        }
+        if encoded is None:
+            return GenerateDecoderOnlyOutput(**rows)
         return GenerateEncoderDecoderOutput(
-            sequences=sequences,
-            scores=_stack(decoded, "processed") if config.output_scores else None,
-            logits=_stack(decoded, "raw") if config.output_logits else None,
-            encoder_hidden_states=encoder_outputs.get("hidden_states"),
-            encoder_attentions=encoder_outputs.get("attentions"),
+            **rows,
+            encoder_hidden_states=encoded.get("hidden_states"),
+            encoder_attentions=encoded.get("attentions"),
         )
-
-
-def _stack(decoded: list[Row], kind: str) -> tuple[Tensor, ...]:
-    """Rows by step, as transformers gives them; a finished row repeats its last."""
-    rows = [getattr(row.scores, kind) for row in decoded]
-    longest = max(len(steps) for steps in rows)
-    return tuple(
-        torch.cat([steps[min(step, len(steps) - 1)] for steps in rows]) for step in range(longest)
-    )
 
 
 def custom_generate(draft: Any = "none", **options: Any) -> CustomGenerate:
@@ -309,11 +348,40 @@ def generate(
         streamer=streamer,
     )
     loop._counts_goes = True
-    given = dict(inputs) if isinstance(inputs, Mapping) else {"inputs": inputs}
-    if "input_features" in given:
-        given["inputs"] = given.pop("input_features")
-    features = given.pop("inputs")
-    options = _with_stop_strings({**given, **options}, processor)
-    output = model.generate(features, custom_generate=loop, streamer=streamer, **options)
-    sequences = output if isinstance(output, Tensor) else output["sequences"]
+    options = _with_stop_strings(options, processor)
+    if model.config.model_type == "whisper":
+        given = dict(inputs) if isinstance(inputs, Mapping) else {"inputs": inputs}
+        if "input_features" in given:
+            given["inputs"] = given.pop("input_features")
+        features = given.pop("inputs")
+        output = model.generate(
+            features, custom_generate=loop, streamer=streamer, **{**given, **options}
+        )
+        sequences = output if isinstance(output, Tensor) else output["sequences"]
+    else:
+        sequences = _row_after_row(model, loop, inputs, streamer, options)
     return Generation(sequences, tuple(loop.history))
+
+
+def _row_after_row(
+    model: Any, loop: CustomGenerate, inputs: Any, streamer: Any, options: dict[str, Any]
+) -> Tensor:
+    """Ids of a batch of prompts, each decoded by itself and without its padding."""
+    if not isinstance(inputs, Mapping):
+        raise OptionError(
+            f"inputs: expected what the processor makes, a mapping, got {type(inputs).__name__}"
+        )
+    family, sequences, prompts = adapter_for(model.config.model_type).FAMILY, [], []
+    for loop.row, loop.inputs in enumerate(family.rows(model, dict(inputs))):
+        # `generate` runs the encoders before it calls the loop.
+        with watched(family.encoders(model), Clock(model.device)) as runs:
+            output = model.generate(
+                **loop.inputs, custom_generate=loop, streamer=streamer, **options
+            )
+        if loop.ordinary is None:
+            loop.history[-1] = replace(loop.history[-1], encoder_runs=runs.count)
+        ids = output if isinstance(output, Tensor) else output["sequences"]
+        prompts.append(loop.prompt_length)
+        sequences.append(ids[0].tolist())
+    pad = options.get("pad_token_id", model.generation_config.pad_token_id) or 0
+    return side_by_side(sequences, prompts, pad, model.device)

@@ -11,11 +11,12 @@ from mmspec.drafting import policy_for
 from mmspec.engine import BlockCosts, Steps, run_alone, run_together
 from mmspec.errors import OptionError
 from mmspec.grounding import Grounding, threshold_of
+from mmspec.modalities.pair import Draft, NoDraft
 from mmspec.modalities.stream_draft import StreamDraft
 from mmspec.modalities.whisper import SAMPLING_RATE, Whisper
 from mmspec.modalities.whisper_chunks import Chunk, ChunkedRecognition, Chunking, OverlapDraft
 from mmspec.modalities.whisper_decode import Recognition
-from mmspec.modalities.whisper_draft import Draft, HypothesisDraft, ModelDraft, NoDraft
+from mmspec.modalities.whisper_draft import HypothesisDraft, ModelDraft
 from mmspec.modalities.whisper_grounding import Silence
 from mmspec.modalities.whisper_job import Job, job_of
 from mmspec.modalities.whisper_rereading import Rereading

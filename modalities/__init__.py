@@ -10,7 +10,11 @@ from types import ModuleType
 
 from mmspec.errors import ModelError
 
-ADAPTERS = {"whisper": "mmspec.modalities.whisper"}
+ADAPTERS = {
+    "whisper": "mmspec.modalities.whisper",
+    "llava": "mmspec.modalities.vlm.llava",
+    "qwen2_vl": "mmspec.modalities.vlm.qwen2_vl",
+}
 
 
 def adapter_for(model_type: str) -> ModuleType:

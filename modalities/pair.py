@@ -47,6 +47,16 @@ class Draft(Protocol):
         ...
 
 
+class NoDraft:
+    """Ordinary decoding."""
+
+    name = "none"
+
+    def open(self, opening: Any) -> Drafter | None:
+        """Nothing."""
+        return None
+
+
 @dataclass(frozen=True, eq=False)
 class Pair(Generic[C]):
     """A target with its kind of drafter, and what was learned about their costs.

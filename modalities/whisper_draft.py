@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from torch import Tensor
 from mmspec.clock import Clock
 from mmspec.errors import ModelError
 from mmspec.modalities.decoder import DecoderTarget, first_layers
+from mmspec.modalities.pair import Draft
 from mmspec.modalities.whisper import Whisper, has_encoder, target_class
 from mmspec.proposals import (
     BRANCHES,
@@ -55,26 +55,6 @@ class Window:
     clock: Clock
     drafter_encoder_runs: int = 0
     drafter_states: Tensor | None = None
-
-
-class Draft(ABC):
-    """A kind of drafter, chosen once; `open` makes one for a window."""
-
-    name: str
-
-    @abstractmethod
-    def open(self, window: Window) -> Drafter | None:
-        """A drafter for this window, None where there is nothing to draft from."""
-
-
-class NoDraft(Draft):
-    """Ordinary decoding."""
-
-    name = "none"
-
-    def open(self, window: Window) -> Drafter | None:
-        """Nothing."""
-        return None
 
 
 class NgramDraft(Draft):

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
@@ -19,15 +18,15 @@ from mmspec.engine import Sampling, Scores, Steps, Stops, run_together
 from mmspec.engine.account import Account
 from mmspec.errors import ModelError
 from mmspec.modalities.pair import decode
+from mmspec.modalities.rows import Row, collects_scores
 from mmspec.modalities.whisper import Whisper
 from mmspec.modalities.whisper_draft import ModelDraft, Window
 from mmspec.modalities.whisper_window import Pair, read_prompt
 from mmspec.proposals import SameVocabulary
-from mmspec.report import Report
 
 
 @dataclass
-class Prepared:
+class Windows:
     """What `generate` hands to a decoding loop, and how mmspec is to decode it.
 
     Attributes:
@@ -59,20 +58,10 @@ class Prepared:
     @property
     def collects_scores(self) -> bool:
         """Whether rows of scores are to be returned."""
-        wanted = self.config.output_scores or self.config.output_logits
-        return bool(self.config.return_dict_in_generate and wanted)
+        return collects_scores(self.config)
 
 
-@dataclass
-class Row:
-    """One decoded row: emitted ids, rows of scores where collected, and its report."""
-
-    ids: list[int]
-    scores: Scores | None
-    report: Report
-
-
-def decode_rows(job: Prepared) -> list[Row]:
+def decode_rows(job: Windows) -> list[Row]:
     """Decode the rows of a prepared batch together; each is held back by none of the others.
 
     Raises:
@@ -89,7 +78,7 @@ def decode_rows(job: Prepared) -> list[Row]:
     return [rows[number] for number in sorted(rows)]
 
 
-def _decode_row(job: Prepared, row: int) -> Steps[Row]:
+def _decode_row(job: Windows, row: int) -> Steps[Row]:
     pair = job.pair
     account = Account(Clock(pair.whisper.device))  # transformers ran the encoder before
     states, prompt = job.encoder_states[row : row + 1], job.input_ids[row].tolist()
@@ -123,7 +112,7 @@ def _decode_row(job: Prepared, row: int) -> Steps[Row]:
     return Row(ids, scores, account.report(job.sampling, pair.costs))
 
 
-def check_ears(job: Prepared) -> None:
+def check_ears(job: Windows) -> None:
     """Raise where the drafter has an encoder of its own that can't hear what was given.
 
     Raises:
@@ -147,12 +136,12 @@ def check_ears(job: Prepared) -> None:
         )
 
 
-def _features_of(job: Prepared, row: int) -> Any:
+def _features_of(job: Windows, row: int) -> Any:
     features = job.features
     return None if features is None else lambda other: features[row : row + 1]
 
 
-def _draft_prompt(job: Prepared, prompt: Sequence[int], other: Whisper) -> Sequence[int]:
+def _draft_prompt(job: Windows, prompt: Sequence[int], other: Whisper) -> Sequence[int]:
     """The prompt as the drafting model would be given it."""
     draft = job.pair.draft
     if not isinstance(draft, ModelDraft) or isinstance(draft.vocabulary, SameVocabulary):
@@ -186,11 +175,3 @@ def drafter_without_encoder(model: Any, target: Whisper, packed: bool) -> Whispe
         context=model.config.max_target_positions,
     )
     return Whisper(model, None, steps, packed)
-
-
-def padded(rows: Sequence[Sequence[int]], prompts: Tensor, pad: int | None) -> Tensor:
-    """Prompts and emitted ids side by side `[rows, length]`, padded on the right."""
-    longest = max(len(ids) for ids in rows)
-    filled = [[*ids, *[pad or 0] * (longest - len(ids))] for ids in rows]
-    emitted = torch.tensor(filled, dtype=torch.long, device=prompts.device)
-    return torch.cat([prompts, emitted.view(len(rows), longest)], dim=1)

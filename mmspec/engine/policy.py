@@ -8,14 +8,16 @@ section 3, in the form that needs no i.i.d. assumption); γ is the argmax of the
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
-from mmspec.engine.costs import MEMORY, BlockCosts, typical
+from mmspec.engine.costs import EXPECTED_UNITS, MEMORY, BlockCosts, typical
 from mmspec.errors import OptionError
 from mmspec.proposals.base import Outlook
+from mmspec.proposals.survival import Survival, emitted_units
 from mmspec.trace import Round
 
 CANDIDATES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48)
@@ -25,14 +27,6 @@ BRANCH_MARGIN = 1.05
 """Predicted gain that one more branch must promise: large blocks are seldom measured."""
 FIRST_PROBE = 16
 """Units decoded without speculation before it is tried again; doubles at every try."""
-PRIOR_WEIGHT = 2.0
-"""Observations that a drafter's own expectation counts for."""
-
-
-EXPECTED_UNITS = 64
-"""Units that an output is expected to have still to come, where there is room for more."""
-FADE = 0.9
-"""Weight that an observation keeps at each later one: what was seen some ten units ago is old."""
 
 
 class Plan(NamedTuple):
@@ -84,23 +78,6 @@ class FixedPolicy:
 
 
 @dataclass
-class _Rate:
-    """A conditional acceptance: a prior expectation and what was seen since."""
-
-    accepted: float = 0.0
-    tried: float = 0.0
-
-    def estimate(self, prior: float) -> float:
-        return (prior * PRIOR_WEIGHT + self.accepted) / (PRIOR_WEIGHT + self.tried)
-
-    def add(self, accepted: int, tried: int) -> None:
-        # Old observations fade: what is being said changes, and so does how predictable it is.
-        fade = FADE**tried
-        self.accepted = self.accepted * fade + accepted
-        self.tried = self.tried * fade + tried
-
-
-@dataclass
 class AdaptivePolicy:
     """γ from measured costs and survival; where nothing pays it stops and probes again later.
 
@@ -114,9 +91,10 @@ class AdaptivePolicy:
 
     costs: BlockCosts = field(default_factory=BlockCosts)
     most: int = CANDIDATES[-1]
-    _first: dict[tuple[str, int], _Rate] = field(default_factory=lambda: defaultdict(_Rate))
-    _rest: dict[str, _Rate] = field(default_factory=lambda: defaultdict(_Rate))
-    _draft_s: deque[float] = field(default_factory=lambda: deque(maxlen=MEMORY))
+    _survival: Survival = field(default_factory=Survival)
+    _draft_s: dict[str, deque[float]] = field(
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=MEMORY))
+    )
     _idle: int = 0
     _patience: int = FIRST_PROBE
 
@@ -162,19 +140,13 @@ class AdaptivePolicy:
         self, outlook: Outlook, cost_prior: float, gammas: Sequence[int], branches: int
     ) -> Iterator[tuple[float, Plan]]:
         """(expected gain, plan) for rising γ; the survivals are added up once for all of them."""
-        prior = (outlook.first, *outlook.beside)[branches - 1]
-        survival = self._first[outlook.context, branches].estimate(prior)
-        rest = self._rest[outlook.context].estimate(outlook.rest)
-        step = self.costs.seconds(1)
-        draft = typical(self._draft_s) / step if self._draft_s and step else cost_prior
-        expected, drafted = 1.0, 0
-        for gamma in gammas:
-            for _ in range(drafted, gamma):
-                expected += survival
-                survival *= rest
-            drafted = gamma
-            cost = gamma * draft + self.costs.relative(gamma * branches + 1)
-            yield expected / cost, Plan(gamma, branches)
+        step, drafted_s = self.costs.seconds(1), self._draft_s[outlook.context]
+        draft = typical(drafted_s) / step if drafted_s and step else cost_prior
+        lengths = emitted_units(self._survival.expect(outlook), branches)
+        for gamma, expected in enumerate(itertools.islice(lengths, max(gammas, default=0)), 1):
+            if gamma in gammas:
+                cost = gamma * draft + self.costs.relative(gamma * branches + 1)
+                yield expected / cost, Plan(gamma, branches)
 
     def at(self, costs: BlockCosts) -> AdaptivePolicy:
         """A policy over other costs that shares the acceptances."""
@@ -185,10 +157,11 @@ class AdaptivePolicy:
         if not done.proposal:
             self._idle += len(done.emitted)
             return
-        self._draft_s.append(done.draft_s / done.depth)
-        accepted, tried = done.accepted, done.judged
-        for branches in range(1, done.branches + 1) if tried else ():
-            found = done.branch is not None and done.branch < branches
-            self._first[done.context, branches].add(found, 1)
-        if tried > 1:
-            self._rest[done.context].add(accepted - 1, tried - 1)
+        self._draft_s[done.context].append(done.draft_s / done.depth)
+        self._survival.observe(
+            done.context,
+            accepted=done.accepted,
+            judged=done.judged,
+            branches=done.branches,
+            branch=done.branch,
+        )

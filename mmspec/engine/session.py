@@ -180,7 +180,7 @@ class Session:
             # Side branches take room in the state that no output will ever fill.
             return outlook, proposal.crop(self._target.capacity - len(self.prefix))
         except Exception as error:  # a drafter may fail in any way; the output goes on without it
-            self._dismiss_drafter(f"dismissed: {type(error).__name__}: {error}")
+            self._dismiss_drafter(_dismissed(error), drafter.without_failed())
             return NOTHING, Proposal()
 
     @property
@@ -233,18 +233,14 @@ class Session:
         block: int,
     ) -> Round:
         """What the round did. A unit that a stop cut off was neither kept nor judged."""
-        if proposal.parents is None:
-            had_more, roots = len(path) < len(proposal), [0][: len(proposal)]
-        else:
-            had_more = (path[-1] if path else -1) in proposal.parents
-            roots = [index for index, parent in enumerate(proposal.parents) if parent < 0]
+        roots = proposal.roots
         return Round(
             drafter="none" if self._drafter is None else self._drafter.name,
             context=outlook.context,
             proposal=proposal.ids,
             path=path,
             emitted=units,
-            rejected=had_more and len(units) > len(path),
+            rejected=proposal.goes_on_behind(path) and len(units) > len(path),
             depth=proposal.depth,
             branches=len(roots),
             branch=roots.index(path[0]) if path else None,
@@ -274,7 +270,7 @@ class Session:
             try:
                 self._drafter.commit(self.prefix, agreed)
             except Exception as error:  # as in _propose
-                self._dismiss_drafter(f"dismissed: {type(error).__name__}: {error}")
+                self._dismiss_drafter(_dismissed(error), self._drafter.without_failed())
 
     def _showing(self, units: Sequence[int]) -> Prefix:
         self.prefix.show_draft(units)
@@ -313,7 +309,11 @@ class Session:
             for unit in emitted:
                 self._streamer.put(torch.tensor([unit]))
 
-    def _dismiss_drafter(self, why: str) -> None:
+    def _dismiss_drafter(self, why: str, left: Drafter | None = None) -> None:
         if self._drafter is not None:
             self.tally.faults.append(f"drafter {self._drafter.name} {' '.join(why.split())}")
-        self._drafter = None
+        self._drafter = left
+
+
+def _dismissed(error: Exception) -> str:
+    return f"dismissed: {type(error).__name__}: {error}"

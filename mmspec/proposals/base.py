@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -82,6 +82,37 @@ class Proposal:
             tuple(self.ids[index] for index in nodes),
             parents=tuple(kept[self.parents[index]] for index in nodes),
         )
+
+    @property
+    def roots(self) -> list[int]:
+        """Indices of the units that may come first: one per branch."""
+        if self.parents is None:
+            return [0][: len(self.ids)]
+        return [index for index, parent in enumerate(self.parents) if parent < 0]
+
+    def goes_on_behind(self, path: Sequence[int]) -> bool:
+        """Whether anything was drafted to follow the units at these indices."""
+        if self.parents is None:
+            return len(path) < len(self.ids)
+        return (path[-1] if path else -1) in self.parents
+
+    def follow(self, units: Sequence[int]) -> tuple[int, ...]:
+        """Indices of the drafted units that these are, as far as they were drafted.
+
+        Example:
+            >>> Proposal((7, 8, 9), parents=(-1, 0, -1)).follow([7, 8, 3])
+            (0, 1)
+        """
+        parents = self.parents or range(-1, len(self.ids) - 1)
+        path: list[int] = []
+        for unit in units:
+            at = path[-1] if path else -1
+            drafted = (i for i in range(at + 1, len(self.ids)) if parents[i] == at)
+            index = next((i for i in drafted if self.ids[i] == unit), None)
+            if index is None:
+                break
+            path.append(index)
+        return tuple(path)
 
     def runs(self) -> Iterator[tuple[list[int], list[int]]]:
         """The tree as chains: (units that lead to the chain and are in it, indices in the chain).
@@ -164,6 +195,7 @@ class Outlook:
         opening_s: seconds that it needs before it can propose at all (its own encoder run).
         beside: the same as `first` with one more continuation proposed side by side, two more,
             and so on; empty where there is only one.
+        corrected: whether these are no priors any more: what was seen so far is in them.
     """
 
     context: str
@@ -172,6 +204,7 @@ class Outlook:
     available: int
     opening_s: float = 0.0
     beside: tuple[float, ...] = ()
+    corrected: bool = False
 
     @property
     def branches(self) -> int:
@@ -211,6 +244,10 @@ class Drafter(ABC):
             agreed: absolute length up to which what this drafter has seen is still right.
         """
         return  # nothing to do for a drafter without state
+
+    def without_failed(self) -> Drafter | None:
+        """What is left to draft with after it has failed: nothing, unless it is several."""
+        return None
 
     @property
     def forwards(self) -> int:

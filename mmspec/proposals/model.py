@@ -63,6 +63,8 @@ class ModelDrafter(Drafter):
         stop_units: target units after which drafting on is pointless.
         sure: keep drafting only while the unit just drawn had at least this probability. The
             unit that was drawn is kept: to stop *and* discard it would bias the output.
+        first_row: its logits `[1, V]` behind a prompt that it has read whole; None where the
+            prompt's last unit can be read again.
     """
 
     model: Target
@@ -73,6 +75,7 @@ class ModelDrafter(Drafter):
     name: str = "model"
     cost_prior: float = 0.5
     conditioning: str = "own"
+    first_row: Tensor | None = None
     _ends: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -93,7 +96,7 @@ class ModelDrafter(Drafter):
         self._translate(prefix)
         if len(self._sequence) > self.model.capacity:
             return Proposal()
-        row = self._score(self._unseen())
+        row = self._next_row()
         units: list[int] = []
         laws: list[Tensor] = []
         while True:
@@ -134,12 +137,14 @@ class ModelDrafter(Drafter):
             self._sequence += self.vocabulary.to_draft(unit)
             self._ends.append(len(self._sequence))
 
-    def _unseen(self) -> list[int]:
-        """What the model has to be fed; at least one unit, else there is no row to draft from."""
+    def _next_row(self) -> Tensor:
+        """The law behind the sequence. At least one unit is fed, else there is no row."""
         state = self.model.state
+        if self.first_row is not None and len(self._sequence) == len(self.prompt):
+            return self.vocabulary.to_target(self.first_row[-1])
         if state.length == len(self._sequence):
             state.rollback(state.length - 1)
-        return self._sequence[state.length :]
+        return self._score(self._sequence[state.length :])
 
     def _room(self, prefix: Prefix) -> int:
         # A unit may become several of the model's, so this is an upper bound; propose() checks.

@@ -1,0 +1,93 @@
+"""A loaded model that looks or listens, as mmspec sees it: model, processor, family, descriptor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mmspec.errors import ModelError
+from mmspec.factorizations import TextSteps
+from mmspec.kernels import PackedLinears
+from mmspec.modalities import adapter_for
+from mmspec.modalities.decoder import block_layers, check_inference_mode
+from mmspec.modalities.vlm.family import Family
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A loaded checkpoint.
+
+    Attributes:
+        model: transformers' model; never written to.
+        processor: its processor, or None where only ids and tensors are dealt with.
+        family: what its family does its own way.
+        steps: its descriptor.
+        packed: run linear layers in packed layout where that pays.
+    """
+
+    model: Any
+    processor: Any
+    family: Family
+    steps: TextSteps
+    packed: bool = True
+    _packs: PackedLinears | None = None
+
+    @classmethod
+    def of(cls, model: Any, processor: Any = None, *, packed: bool = True) -> Checkpoint:
+        """Describe a model.
+
+        Raises:
+            ModelError: it is in training mode, or of a family that no adapter knows.
+        """
+        check_inference_mode(model, "model")
+        family: Family = adapter_for(model.config.model_type).FAMILY
+        packs = None
+        if packed:  # made once and kept; each request's decoder shares them
+            layers = block_layers(family.decoder(model), family.head(model))
+            packs = PackedLinears(layers).pack()
+        return cls(model, processor, family, steps_of(model, family), packed, packs)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.model.device
+
+    def text(self, ids: Sequence[int]) -> str:
+        """What the units say, special ones left out."""
+        return self.processor.tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    def units(self, text: str) -> list[int]:
+        """A complete hypothesis from its text: its units and the end."""
+        ids = self.processor.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return [*ids, *sorted(self.steps.stop_units)[:1]]
+
+    def word_beginnings(self, units: Sequence[int]) -> list[bool] | None:
+        """Whether each unit begins a word, None where there is no tokenizer to tell."""
+        if self.processor is None:
+            return None
+        begins, before = [], " "
+        for unit in units:
+            text = self.processor.tokenizer.decode([unit])
+            begins.append(not (before[-1:].isalnum() and text[:1].isalnum()))
+            before = text
+        return begins
+
+
+def steps_of(model: Any, family: Family) -> TextSteps:
+    """The descriptor of a model's decoder.
+
+    Raises:
+        ModelError: an end or a placeholder outside the vocabulary.
+    """
+    ends = model.generation_config.eos_token_id
+    ends = [] if ends is None else ends if isinstance(ends, list) else [ends]
+    size = family.head(model).weight.shape[0]
+    # A placeholder may stand beyond the vocabulary that the decoder predicts.
+    reserved = frozenset(unit for unit in family.reserved(model) if unit < size)
+    try:
+        return TextSteps(size, frozenset(ends), reserved)
+    except ValueError as error:
+        raise ModelError(f"the generation config doesn't fit the model: {error}") from None

@@ -1,0 +1,86 @@
+"""What an adapter of a family answers. Families override what differs; most override little."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from mmspec.kernels import PackedLinears
+from mmspec.modalities.decoder import block_layers
+from mmspec.modalities.vlm.prefixed import PrefixTarget
+from mmspec.modalities.vlm.preparation import Prepared
+from mmspec.state import DecoderState
+from mmspec.target import Target
+
+SIDE_BRANCHES = 32
+"""Positions beyond the output's longest possible end, for branches of a tree that lose."""
+
+
+class Family:
+    """A family of models whose decoder reads its conditioning as a prefix.
+
+    Attributes:
+        model_types: transformers' names for it.
+        model_class: the transformers class that loads it.
+        placeholders: names of the config entries that say which ids stand for an image or sound.
+        towers: where its encoders are, as dotted paths from the model.
+        hears: it listens; else it looks.
+    """
+
+    model_types: tuple[str, ...]
+    model_class: str
+    placeholders: tuple[str, ...] = ("image_token_id", "video_token_id")
+    towers: tuple[str, ...] = ("model.vision_tower",)
+    hears: bool = False
+
+    def decoder(self, model: Any) -> Any:
+        """The module that a block of units runs through: embeddings, layers, final norm."""
+        return model.get_decoder()
+
+    def head(self, model: Any) -> nn.Module:
+        """The vocabulary projection behind it."""
+        return model.get_output_embeddings()
+
+    def reserved(self, model: Any) -> frozenset[int]:
+        """Ids that stand for what isn't text: they are never drafted."""
+        found = (getattr(model.config, name, None) for name in self.placeholders)
+        return frozenset(unit for unit in found if isinstance(unit, int))
+
+    def encoders(self, model: Any) -> list[nn.Module]:
+        """The modules whose runs are encoder runs."""
+        return [model.get_submodule(path) for path in self.towers]
+
+    def context(self, model: Any) -> int:
+        """Positions that the decoder can hold, the prompt included."""
+        return text_config(model).max_position_embeddings
+
+    def looks(self, prepared: Prepared) -> bool:
+        """Whether an image or a sound was given."""
+        return any(unit in self.reserved(prepared.model) for unit in prepared.prompt)
+
+    def rows(self, model: Any, inputs: dict[str, Any]) -> list[dict[str, Any]]:
+        """The inputs of each row of a batch, as its own call of `generate` takes them: unpadded."""
+        count = len(inputs["input_ids"])
+        if count == 1:
+            return [inputs]
+        raise NotImplementedError  # to come
+
+    def open(self, prepared: Prepared, *, packed: bool) -> Target:
+        """The decoder, nothing read yet. Close it when done."""
+        model = prepared.model
+        decoder, head = self.decoder(model), self.head(model)
+        state = DecoderState(len(decoder.layers), self.room(prepared), cross_attention=False)
+        packs = PackedLinears(block_layers(decoder, head)).open() if packed else None
+        return PrefixTarget(prepared, decoder, head, state, packs)
+
+    def room(self, prepared: Prepared) -> int:
+        """Positions that a request can need: its longest output, and side branches."""
+        context = self.context(prepared.model)
+        longest = prepared.config.max_length or context
+        return min(context, max(longest, prepared.input_ids.shape[1]) + SIDE_BRANCHES)
+
+
+def text_config(model: Any) -> Any:
+    """The decoder's part of a configuration."""
+    return model.config.get_text_config(decoder=True)

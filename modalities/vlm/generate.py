@@ -1,0 +1,53 @@
+"""Models that look or listen, inside transformers' `generate`: it prepares, mmspec decodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mmspec.clock import Clock
+from mmspec.engine import Sampling, Scores, run_alone
+from mmspec.engine.account import Account
+from mmspec.modalities.pair import Pair
+from mmspec.modalities.rows import Row, collects_scores
+from mmspec.modalities.vlm.checkpoint import Checkpoint
+from mmspec.modalities.vlm.preparation import Prepared
+from mmspec.modalities.vlm.request import Inputs, decoded
+
+
+def decode_row(
+    pair: Pair[Checkpoint],
+    prepared: Prepared,
+    sampling: Sampling,
+    *,
+    inputs: Inputs | None = None,
+    hypothesis: Sequence[int] | None = None,
+    streamer: Any = None,
+) -> Row:
+    """Decode a prepared request of one row.
+
+    Args:
+        pair: the target and its kind of drafter.
+        prepared: what `generate` prepared.
+        sampling: how units are drawn.
+        inputs: makes a drafting model's own inputs.
+        hypothesis: expected units, for a hypothesis drafter.
+        streamer: gets committed ids.
+    """
+    account = Account(Clock(pair.checkpoint.device))
+    scores = Scores([], []) if collects_scores(prepared.config) else None
+    ids = run_alone(
+        decoded(
+            pair,
+            prepared,
+            account,
+            sampling=sampling,
+            inputs=inputs,
+            hypothesis=hypothesis,
+            streamer=streamer,
+            scores=scores,
+        )
+    )
+    if streamer is not None:
+        streamer.end()
+    return Row(ids, scores, account.report(sampling, pair.costs))

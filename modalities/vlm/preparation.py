@@ -1,0 +1,88 @@
+"""What transformers' `generate` prepares before it decodes, taken over as it is.
+
+Inputs, encoder states, positions, processors and stopping criteria are the library's own, so
+that whatever `generate` accepts means the same here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+from transformers import LogitsProcessorList, StoppingCriteriaList
+
+from mmspec.compat import pop_cache
+from mmspec.errors import ModelError
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A request as `generate` hands it to a decoding loop.
+
+    Attributes:
+        model: the module whose loop it is (for BLIP its text decoder, else the model itself).
+        input_ids: prompts `[rows, P]`; an encoder-decoder's are the decoder's.
+        processors: prepared logits processors.
+        criteria: prepared stopping criteria.
+        config: prepared generation config.
+        inputs: what else the model's forward takes: pixels or their features, positions, masks.
+    """
+
+    model: Any
+    input_ids: Tensor
+    processors: LogitsProcessorList
+    criteria: StoppingCriteriaList
+    config: Any
+    inputs: Mapping[str, Any]
+
+    @property
+    def prompt(self) -> list[int]:
+        """The only row's ids."""
+        return self.input_ids[0].tolist()
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether the prompt has positions that are masked out."""
+        masks = [self.inputs.get(name) for name in ("attention_mask", "decoder_attention_mask")]
+        of_prompt = [m for m in masks if m is not None and m.shape[-1] == self.input_ids.shape[1]]
+        return any(not bool(mask.all()) for mask in of_prompt)
+
+
+class _Capture:
+    """A decoding loop that decodes nothing: it keeps what it was given."""
+
+    def __init__(self) -> None:
+        self.prepared: Prepared | None = None
+
+    def __call__(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        logits_processor: Any = None,
+        stopping_criteria: Any = None,
+        generation_config: Any = None,
+        synced_gpus: bool = False,
+        streamer: Any = None,
+        **inputs: Any,
+    ) -> Tensor:
+        pop_cache(inputs)
+        self.prepared = Prepared(
+            model, input_ids, logits_processor, stopping_criteria, generation_config, inputs
+        )
+        return input_ids
+
+
+def prepare(model: Any, inputs: Mapping[str, Any], **options: Any) -> Prepared:
+    """What `model.generate(**inputs, **options)` would decode.
+
+    Raises:
+        ModelError: its `generate` decodes in its own way.
+        ValueError: whatever `generate` refuses.
+    """
+    capture = _Capture()
+    model.generate(**inputs, **options, custom_generate=capture)
+    if capture.prepared is None:
+        raise ModelError(f"{type(model).__name__}.generate takes no decoding loop of another's")
+    return capture.prepared
