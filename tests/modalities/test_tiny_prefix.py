@@ -76,7 +76,7 @@ def test_a_seed_decides_everything_and_a_drafter_is_a_smaller_sibling(name: str)
 
 
 def test_an_output_may_end_early() -> None:
-    model = model_of("llava")
-    output = said(model, inputs("llava", model, "image"))[0]
+    model = model_of("internvl")
+    output = said(model, inputs("internvl", model, "text"))[0]
     assert output[-1] == EOS
     assert len(output) < 24
