@@ -42,6 +42,7 @@ from mmspec.proposals import (
     Proposal,
     SameVocabulary,
     ScriptedDrafter,
+    SwitchDrafter,
 )
 from mmspec.proposals.hypothesis import tree_of
 from mmspec.state import DecoderState
@@ -219,7 +220,14 @@ class TreeDrafter(Drafter):
         return units[len(prefix) :]
 
 
-DRAFTERS = ("perfect", "noisy", "ngram", "hypothesis", "tree", "garbage", "none")
+def switch(law: Law, prompt: Sequence[int] = PROMPT) -> SwitchDrafter:
+    """Between drafters that deserve and lose the turn: two models, a tree, a lookup."""
+    noisy = perfect(toy_law(991), prompt, name="noisy", cost_prior=0.1)
+    copy = perfect(law, prompt, name="copy", cost_prior=0.3)
+    return SwitchDrafter([noisy, TreeDrafter(law), NgramDrafter(longest=3, shortest=1), copy])
+
+
+DRAFTERS = ("perfect", "noisy", "ngram", "hypothesis", "tree", "switch", "garbage", "none")
 
 
 def drafter_for(kind: str, law: Law, prompt: Sequence[int] = PROMPT) -> Drafter | None:
@@ -234,6 +242,8 @@ def drafter_for(kind: str, law: Law, prompt: Sequence[int] = PROMPT) -> Drafter 
         return HypothesisDrafter(spoilt(ordinary(law, prompt).ids))
     if kind == "tree":
         return TreeDrafter(law)
+    if kind == "switch":
+        return switch(law, prompt)
     return garbage() if kind == "garbage" else None
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Collection
 
-ROW_PRIOR = 0.06
-"""Expected extra cost of one more row in a block, in ordinary steps, where nothing is measured."""
+from mmspec.proposals.survival import ROW_PRIOR
 
 MEMORY = 9
 """Measurements kept per block size."""

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
-from mmspec.engine.costs import EXPECTED_UNITS, MEMORY, BlockCosts, typical
+from mmspec.engine.costs import MEMORY, BlockCosts, typical
 from mmspec.errors import OptionError
 from mmspec.proposals.base import Outlook
-from mmspec.proposals.survival import Survival, emitted_units
+from mmspec.proposals.survival import EXPECTED_UNITS, Survival, emitted_units
 from mmspec.trace import Round
 
 CANDIDATES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48)

@@ -18,3 +18,5 @@ from mmspec.proposals.ngram import NgramDrafter as NgramDrafter
 from mmspec.proposals.overlap import OverlapDrafter as OverlapDrafter
 from mmspec.proposals.relay import RelayDrafter as RelayDrafter
 from mmspec.proposals.scripted import ScriptedDrafter as ScriptedDrafter
+from mmspec.proposals.survival import Survival as Survival
+from mmspec.proposals.switch import SwitchDrafter as SwitchDrafter

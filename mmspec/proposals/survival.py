@@ -8,6 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from mmspec.proposals.base import Outlook
 
+ROW_PRIOR = 0.06
+"""Expected extra cost of one more row in a block, in ordinary steps, where nothing is measured."""
+
+EXPECTED_UNITS = 64
+"""Units that an output is expected to have still to come, where there is room for more."""
+
 PRIOR_WEIGHT = 2.0
 """Observations that a drafter's own expectation counts for."""
 

@@ -181,5 +181,5 @@ def test_a_policy_beside_others_has_its_own_costs_and_shares_what_it_learns() ->
     law = toy_law(0)
     decode(law, drafter_for("hypothesis", law), beside, max_length=60, costs=dear)
     assert beside.costs is dear
-    assert alone._first is beside._first
-    assert alone._first
+    assert alone._survival is beside._survival
+    assert alone._survival._first

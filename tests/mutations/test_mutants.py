@@ -23,7 +23,16 @@ from transformers.generation.logits_process import (
 from mmspec import acceptance
 from mmspec.engine import Chooser, Processors, Sampling, Session, Stops
 from mmspec.errors import StateError
-from mmspec.proposals import ModelDrafter, Proposal, SameVocabulary
+from mmspec.prefix import Prefix
+from mmspec.proposals import (
+    Drafter,
+    ModelDrafter,
+    Outlook,
+    Pick,
+    Proposal,
+    SameVocabulary,
+    SwitchDrafter,
+)
 from mmspec.proposals import model as model_drafting
 from mmspec.state import DecoderState
 from mmspec.state.layers import FrozenLayer, GrowingLayer
@@ -42,6 +51,8 @@ from tests.toys import (
 
 LONG = len(PROMPT) + 20
 KINDS = ("perfect", "noisy", "ngram", "hypothesis")
+RUNS = 150
+"""Draws of a unit whose share is looked at: five deviations are 0.18."""
 
 Patch = pytest.MonkeyPatch
 Check = Callable[[], None]
@@ -278,6 +289,55 @@ def padding_is_never_drawn() -> None:
     expect(bool(asked) and max(asked) < V - 3, "a drafter drew a unit that it doesn't have")
 
 
+class Attentive(Drafter):
+    """Proposes noise, and knows what it may be told of a round."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.known, self.drafted = len(PROMPT), 0
+
+    def outlook(self, prefix: Prefix) -> Outlook:
+        expect(self.known == len(prefix), "a drafter wasn't told of a round")
+        return Outlook("any", 0.6, 0.6, 100)
+
+    def propose(self, prefix: Prefix, limit: int, pick: Pick) -> Proposal:
+        self.drafted = limit
+        return Proposal(((len(prefix) + len(self.name)) % V,) * limit)
+
+    def commit(self, prefix: Prefix, agreed: int) -> None:
+        expect(agreed <= self.known + self.drafted, "a drafter agreed with what it never drafted")
+        self.known, self.drafted = len(prefix), 0
+
+
+def a_switch_tells_everybody_the_truth() -> None:
+    for law in map(toy_law, range(3)):
+        members = [perfect(law, name="copy"), Attentive("a"), Attentive("another")]
+        run = decode(law, SwitchDrafter(members), 4, max_length=LONG)
+        for fault in run.tally.faults:
+            raise Caught(fault)
+
+
+def a_switch_draws_by_the_targets_law() -> None:
+    def law(prefix: Sequence[int]) -> Tensor:
+        return torch.tensor([0.0, 0.5, 0.0])
+
+    seen: Counter[int] = Counter()
+    torch.manual_seed(0)
+    for _ in range(RUNS):
+        models = [ToyTarget(law, vocab_size=3, capacity=4) for _ in range(3)]
+        members = [
+            ModelDrafter(model, [0, 1], SameVocabulary(3), name=name)
+            for name, model in zip("abc", models, strict=True)
+        ]
+        sampling = Sampling(sample=True)
+        switch = SwitchDrafter(members)
+        run = decode(law, switch, 1, prompt=[0, 1], max_length=4, sampling=sampling)
+        seen[run.ids[0]] += 1
+    share, expected = seen[2] / RUNS, float(law([]).softmax(-1)[2])
+    bound = 5 * (expected * (1 - expected) / RUNS) ** 0.5
+    expect(abs(share - expected) < bound, f"unit 2 was drawn in {share:.0%} of all runs")
+
+
 CHECKS: list[Check] = [
     greedy_ids_are_ordinary,
     trees_emit_ordinary_ids,
@@ -296,6 +356,8 @@ CHECKS: list[Check] = [
     attention_reads_no_slot_past_the_length,
     conditioning_is_written_once,
     padding_is_never_drawn,
+    a_switch_tells_everybody_the_truth,
+    a_switch_draws_by_the_targets_law,
 ]
 
 
@@ -536,6 +598,29 @@ def last_branch_wins(patch: Patch) -> None:
     patch.setattr(acceptance, "walk", mutant)
 
 
+def only_the_proposer_is_told(patch: Patch) -> None:
+    def mutant(self: SwitchDrafter, prefix: Prefix, agreed: int) -> None:
+        self._turn.drafter.commit(prefix, agreed)
+
+    patch.setattr(SwitchDrafter, "commit", mutant)
+
+
+def all_are_told_what_the_proposer_is(patch: Patch) -> None:
+    def mutant(self: SwitchDrafter, prefix: Prefix, agreed: int) -> None:
+        for member in self._members:
+            member.drafter.commit(prefix, agreed)
+
+    patch.setattr(SwitchDrafter, "commit", mutant)
+
+
+def turn_by_what_was_drafted(patch: Patch) -> None:
+    def mutant(self: SwitchDrafter, prefix: Prefix, limit: int, pick: Pick) -> Proposal:
+        drawn = [member.drafter.propose(prefix, limit, pick) for member in self._members]
+        return max(drawn, key=lambda proposal: proposal.ids)
+
+    patch.setattr(SwitchDrafter, "propose", mutant)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], Check, str]] = [
     (row_shift_by_one, greedy_ids_are_ordinary, "ids differ"),
     (prompts_last_token_fed_twice, greedy_ids_are_ordinary, "ids differ"),
@@ -572,6 +657,9 @@ MUTANTS: list[tuple[Callable[[Patch], None], Check, str]] = [
     ),
     (noise_by_node, trees_emit_ordinary_ids, "a tree changed"),
     (last_branch_wins, trees_emit_ordinary_ids, "a tree changed"),
+    (only_the_proposer_is_told, a_switch_tells_everybody_the_truth, "wasn't told"),
+    (all_are_told_what_the_proposer_is, a_switch_tells_everybody_the_truth, "never drafted"),
+    (turn_by_what_was_drafted, a_switch_draws_by_the_targets_law, "unit 2 was drawn"),
 ]
 
 
