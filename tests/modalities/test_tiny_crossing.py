@@ -6,7 +6,6 @@ import functools
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor
 
 from .tiny_crossing import CASES, FAMILIES, PROMPT, inputs, tiny
