@@ -229,6 +229,7 @@ class SwitchDrafter(Drafter):
                 outlook.context,
                 accepted=accepted,
                 judged=accepted + rejected,
-                branches=len(proposal.roots),
+                # Branches that weren't wanted found nothing either: it's turns that are compared.
+                branches=max(len(proposal.roots), outlook.branches),
                 branch=proposal.roots.index(path[0]) if path else None,
             )

@@ -348,6 +348,13 @@ def test_trees_pass_through_and_teach_by_branch() -> None:
     assert outlook.beside[0] > 0.85
 
 
+def test_branches_that_the_policy_doesnt_want_are_no_promise() -> None:
+    """A chain is all that is asked for; who might be right with a tree isn't so."""
+    wide = Member("wide", never, 0.4, beside=(0.8, 0.95))
+    late = turns(play(SwitchDrafter([wide, Member("chain", always, 0.5)]), 400), start=60)
+    assert late["wide"] <= 0.1 * late["chain"]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_trees_in_sessions(seed: int) -> None:
     law = toy_law(seed)
