@@ -11,9 +11,21 @@ from types import ModuleType
 from mmspec.errors import ModelError
 
 ADAPTERS = {
-    "whisper": "mmspec.modalities.whisper",
+    "gemma3": "mmspec.modalities.vlm.gemma3",
+    "got_ocr2": "mmspec.modalities.vlm.got_ocr2",
+    "idefics3": "mmspec.modalities.vlm.idefics3",
+    "internvl": "mmspec.modalities.vlm.internvl",
     "llava": "mmspec.modalities.vlm.llava",
+    "llava_onevision": "mmspec.modalities.vlm.llava_onevision",
+    "paddleocr_vl": "mmspec.modalities.vlm.paddleocr_vl",
+    "paligemma": "mmspec.modalities.vlm.paligemma",
+    "qwen2_5_vl": "mmspec.modalities.vlm.qwen2_5_vl",
+    "qwen2_audio": "mmspec.modalities.vlm.qwen2_audio",
     "qwen2_vl": "mmspec.modalities.vlm.qwen2_vl",
+    "qwen3_vl": "mmspec.modalities.vlm.qwen3_vl",
+    "smolvlm": "mmspec.modalities.vlm.smolvlm",
+    "voxtral": "mmspec.modalities.vlm.voxtral",
+    "whisper": "mmspec.modalities.whisper",
 }
 
 
@@ -24,6 +36,11 @@ def adapter_for(model_type: str) -> ModuleType:
         ModelError: no adapter knows the family.
     """
     if model_type not in ADAPTERS:
+        from mmspec.modalities.unsupported import why
+
         known = ", ".join(sorted(ADAPTERS))
-        raise ModelError(f"no adapter for model type {model_type!r}; mmspec knows: {known}")
+        raise ModelError(
+            f"no adapter for model type {model_type!r}; mmspec knows: {known}; {model_type} "
+            f"{why(model_type)}"
+        )
     return importlib.import_module(ADAPTERS[model_type])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from PIL import Image
 from torch import nn
 
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.decoder import block_layers
 from mmspec.modalities.vlm.prefixed import PrefixTarget
 from mmspec.modalities.vlm.preparation import Prepared
+from mmspec.modalities.vlm.prompting import INSTRUCTIONS, chat
 from mmspec.state import DecoderState
 from mmspec.target import Target
 
@@ -26,6 +29,9 @@ class Family:
         placeholders: names of the config entries that say which ids stand for an image or sound.
         towers: where its encoders are, as dotted paths from the model.
         hears: it listens; else it looks.
+        instructions: what it is told by task; None: nothing, it does what it was trained for.
+        takes_text: it can be told something else.
+        most_images: in one prompt; None: any number.
     """
 
     model_types: tuple[str, ...]
@@ -33,6 +39,15 @@ class Family:
     placeholders: tuple[str, ...] = ("image_token_id", "video_token_id")
     towers: tuple[str, ...] = ("model.vision_tower",)
     hears: bool = False
+    instructions: Mapping[str, str | None] = INSTRUCTIONS
+    takes_text: bool = True
+    most_images: int | None = None
+
+    def inputs(
+        self, processor: Any, images: list[Image.Image], text: str | None
+    ) -> Mapping[str, Any]:
+        """What its processor makes of images and an instruction."""
+        return chat(processor, images, text)
 
     def decoder(self, model: Any) -> Any:
         """The module that a block of units runs through: embeddings, layers, final norm."""
@@ -72,7 +87,11 @@ class Family:
         decoder, head = self.decoder(model), self.head(model)
         state = DecoderState(len(decoder.layers), self.room(prepared), cross_attention=False)
         packs = PackedLinears(block_layers(decoder, head)).open() if packed else None
-        return PrefixTarget(prepared, decoder, head, state, packs)
+        return self.target_class(model)(prepared, decoder, head, state, packs)
+
+    def target_class(self, model: Any) -> type[PrefixTarget]:
+        """What runs blocks behind a prompt."""
+        return PrefixTarget
 
     def room(self, prepared: Prepared) -> int:
         """Positions that a request can need: its longest output, and side branches."""

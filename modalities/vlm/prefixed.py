@@ -8,14 +8,15 @@ prefix left in memory is never written again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from mmspec.compat import cache_argument
 from mmspec.kernels import PackedLinears
-from mmspec.modalities.decoder import tree_shape
+from mmspec.modalities.decoder import first_layers, tree_shape
+from mmspec.modalities.vlm.places import reading_only
 from mmspec.modalities.vlm.preparation import Prepared
 from mmspec.state import DecoderState
 from mmspec.target import Pass
@@ -57,15 +58,19 @@ class PrefixTarget:
         return config._attn_implementation in ("sdpa", "eager") and not windowed
 
     @torch.no_grad()
-    def read_prompt(self) -> Tensor:
-        """Let the whole model read the prompt and freeze it; the law behind it `[1, V]`."""
+    def read_prompt(self, places: Tensor | None = None) -> Tensor:
+        """Let the whole model read the prompt and freeze it; the law behind it `[1, V]`.
+
+        Args:
+            places: for a drafter that leaves some of them out: those that its decoder reads.
+        """
         prepared = self._prepared
-        length = prepared.input_ids.shape[1]
-        with self.state.block(length):
-            outputs = prefill(prepared, self.state)
+        length = prepared.input_ids.shape[1] if places is None else len(places)
+        with self.state.block(length), reading_only(self._decoder, places):
+            outputs, positions = prefill(prepared, self.state)
         self.state.freeze()
         self.forwards += 1
-        self._behind = position_offset(prepared, length)
+        self._behind = positions[..., -1:] + 1 - length
         return outputs.logits[:, -1].float()
 
     @torch.no_grad()
@@ -93,8 +98,7 @@ class PrefixTarget:
             positions = torch.arange(start, start + size, device=self.device)
         else:
             positions, sees = tree_shape(parents, start, self.device)
-            mask = torch.zeros(sees.shape, dtype=self._head.weight.dtype, device=self.device)
-            mask = mask.masked_fill(~sees, -torch.inf)[None, None]
+            mask = self._mask(positions, sees)
         return self._decoder(
             input_ids=block,
             position_ids=positions if self._behind is None else positions + self._behind,
@@ -103,9 +107,59 @@ class PrefixTarget:
             **cache_argument(type(self._decoder), self.state.cache),
         ).last_hidden_state
 
+    def _mask(self, positions: Tensor, sees: Tensor) -> Any:
+        """What the decoder takes as a mask: places `[n]`, what each unit sees `[n, length + n]`."""
+        return self._additive(sees)
+
+    def _additive(self, sees: Tensor) -> Tensor:
+        hidden_from = torch.zeros(sees.shape, dtype=self._head.weight.dtype, device=self.device)
+        return hidden_from.masked_fill(~sees, -torch.inf)[None, None]
+
     def _logits(self, hidden: Tensor) -> Tensor:
         """Logits `[n, V]` of hidden states `[n, D]`."""
         return self._head(hidden)
+
+    @torch.no_grad()
+    def prompt_attention(self) -> Tensor:
+        """What the prompt's last position attended to `[P]`: the mean of all heads and layers.
+
+        That unit is read once more, behind what is there and seeing what it saw, with attention
+        that shows its weights. Afterwards state and model are as before.
+        """
+        held, last = self.state.length, self.state.frozen - 1
+        place = torch.tensor([last], device=self.device)
+        sees = torch.arange(held + 1, device=self.device)[None] < last
+        sees[:, held] = True
+        config = self._decoder.config
+        kernel = config._attn_implementation
+        config._attn_implementation = "eager"
+        try:
+            with self.state.block(1):
+                weights = self._decoder(
+                    input_ids=self._prepared.input_ids[:, last:],
+                    position_ids=place if self._behind is None else place + self._behind,
+                    attention_mask=self._mask(place, sees),
+                    use_cache=True,
+                    output_attentions=True,
+                    **cache_argument(type(self._decoder), self.state.cache),
+                ).attentions
+        finally:
+            config._attn_implementation = kernel
+            self.state.rollback(held)
+        self.forwards += 1
+        mean = torch.stack([layer[0, :, 0].float().mean(0) for layer in weights]).mean(0)
+        return torch.cat([mean[:last], mean[held:]])
+
+    def early_exit(self, layers: int) -> Self:
+        """The first `layers` layers under the same head, over this target's own memory.
+
+        Raises:
+            ModelError: the decoder has no more layers than that.
+        """
+        decoder, state = first_layers(self._decoder, layers), self.state.lend(layers)
+        shallow = type(self)(self._prepared, decoder, self._head, state)
+        shallow._behind = self._behind
+        return shallow
 
     def close(self) -> None:
         """Release the state and the packed layers."""
@@ -114,25 +168,34 @@ class PrefixTarget:
             self._packed.close()
 
 
-def prefill(prepared: Prepared, state: DecoderState) -> Any:
-    """The whole model's pass over a prompt, its keys and values written into `state`."""
+class WindowedTarget(PrefixTarget):
+    """The same where some layers see no further back than a window, each kind with its own mask."""
+
+    @property
+    def takes_trees(self) -> bool:
+        """Whether the attention kernel takes a mask of ours."""
+        return self._decoder.config._attn_implementation in ("sdpa", "eager")
+
+    def _mask(self, positions: Tensor, sees: Tensor) -> Any:
+        window = self._decoder.config.sliding_window
+        # A tree's units stand side by side at one place, so their keys' places are looked up.
+        places = torch.cat([torch.arange(self.state.length, device=self.device), positions])
+        near = places[None] > positions[:, None] - window
+        return {
+            "full_attention": self._additive(sees),
+            "sliding_attention": self._additive(sees & near),
+        }
+
+
+def prefill(prepared: Prepared, state: DecoderState) -> tuple[Any, Tensor]:
+    """The whole model's pass over a prompt, its keys and values written into `state`.
+
+    Returns:
+        (the model's output, positions `[..., P]` with an axis for every kind that it counts).
+    """
     model = prepared.model
     cache = cache_argument(type(model), state.cache)
     inputs = model.prepare_inputs_for_generation(
         prepared.input_ids, is_first_iteration=True, **prepared.inputs, **cache
     )
-    return model(**inputs, return_dict=True)
-
-
-def position_offset(prepared: Prepared, length: int) -> Tensor:
-    """By how much the positions of what follows a prompt differ from their place in the state.
-
-    An image takes fewer positions than places where rows and columns are counted apart (M-RoPE).
-    What `generate` prepared says how far the prompt has come; the model's own note of it
-    (`rope_deltas`) is another request's as soon as two are open.
-
-    Returns:
-        `[..., 1]`, with an axis for every kind of position that the model counts.
-    """
-    positions = prepared.inputs["position_ids"]
-    return positions[..., -1:] + 1 - length
+    return model(**inputs, return_dict=True), inputs["position_ids"]

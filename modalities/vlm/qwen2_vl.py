@@ -1,14 +1,13 @@
-"""Qwen2-VL: native resolution; rows and columns of an image are positions of their own (M-RoPE)."""
+"""Qwen2-VL."""
 
-from mmspec.modalities.vlm.family import Family
+from mmspec.modalities.vlm.grid import GridFamily
 
 
-class Qwen2VL(Family):
+class Qwen2VL(GridFamily):
     """Qwen2-VL."""
 
     model_types = ("qwen2_vl",)
     model_class = "Qwen2VLForConditionalGeneration"
-    towers = ("model.visual",)
 
 
 FAMILY = Qwen2VL()

@@ -1,0 +1,21 @@
+"""Gemma 3: most layers see a window; an image reads itself both ways, in the prompt only."""
+
+from typing import Any
+
+from mmspec.modalities.vlm.family import Family
+from mmspec.modalities.vlm.prefixed import PrefixTarget, WindowedTarget
+
+
+class Gemma3(Family):
+    """Gemma 3 that looks."""
+
+    model_types = ("gemma3",)
+    model_class = "Gemma3ForConditionalGeneration"
+    placeholders = ("image_token_id",)
+
+    def target_class(self, model: Any) -> type[PrefixTarget]:
+        """Masks by kind of layer."""
+        return WindowedTarget
+
+
+FAMILY = Gemma3()

@@ -1,0 +1,28 @@
+"""GOT-OCR 2: a SAM tower before a small decoder that reads documents."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from PIL import Image
+
+from mmspec.modalities.vlm.family import Family
+from mmspec.modalities.vlm.prompting import with_text
+
+
+class GotOcr2(Family):
+    """GOT-OCR 2."""
+
+    model_types = ("got_ocr2",)
+    model_class = "GotOcr2ForConditionalGeneration"
+    instructions: Mapping[str, str | None] = {"read": None}
+    takes_text = False
+    most_images = 1
+
+    def inputs(
+        self, processor: Any, images: list[Image.Image], text: str | None
+    ) -> Mapping[str, Any]:
+        """Without a text the processor says what the model was trained with."""
+        return with_text(processor, images, None)
+
+
+FAMILY = GotOcr2()
