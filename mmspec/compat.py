@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from transformers import LogitsProcessorList, StoppingCriteriaList
+from transformers.utils import logging
 
 CACHE_NAMES = ("cache", "past_key_values")
 
@@ -87,3 +91,16 @@ def words_of_units(tokenizer: Any, units: list[int], language: str) -> list[tupl
 
     texts, _, indices = _combine_tokens_into_words(tokenizer, units, language)
     return list(zip(texts, indices, strict=True))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers from talking; what it said before is as it was afterwards."""
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -15,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from transformers.generation.streamers import BaseStreamer
-from transformers.utils import logging as transformers_logging
 
+from mmspec.compat import quiet
 from mmspec.errors import MMSpecError, OptionError
 from mmspec.modalities.pair import NoDraft
 from mmspec.modalities.whisper import SAMPLING_RATE, Whisper
@@ -261,19 +260,6 @@ def one_reason(error: Exception) -> str:
     reason = next((line for line in str(error).splitlines() if line.strip()), "")
     name = "" if isinstance(error, MMSpecError) else f"{type(error).__name__}: "
     return f"{name}{reason.strip()}"[:300]
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep transformers from talking; what it said before is as it was afterwards."""
-    level = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        transformers_logging.set_verbosity(level)
 
 
 @contextlib.contextmanager

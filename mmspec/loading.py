@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from mmspec.errors import ModelError, OptionError
+from mmspec.errors import MMSpecError, ModelError, OptionError
 from mmspec.modalities import adapter_for
+from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.whisper import Whisper
 
 DEFAULT_TARGET = "openai/whisper-base"
@@ -34,54 +35,108 @@ def sample_path(*parts: str) -> Path:
     raise ModelError(f"the samples aren't installed: {'/'.join(parts)} is missing")
 
 
+SAMPLE_FOLDERS = {"sample": "whisper-sample", "vision-sample": "vision-sample"}
+"""The models that come with mmspec, by name: one that listens, one that looks."""
+
+
 def resolve(name: Any, role: str = "target") -> Any:
-    """Where a model's files are: a directory for the sample, else the name as it is."""
-    if name == "sample":
-        return sample_path("whisper-sample", "target" if role == "target" else "drafter")
+    """Where a model's files are: a directory for a sample, else the name as it is."""
+    if isinstance(name, str) and name in SAMPLE_FOLDERS:
+        return sample_path(SAMPLE_FOLDERS[name], "target" if role == "target" else "drafter")
     return name
 
 
-def load_whisper(
+def load_model(
     name: Any,
     device: str | None = None,
     dtype: Any = None,
     packed: bool = True,
     trust_remote_code: bool = False,
     processor: Any = None,
-) -> Whisper:
-    """Load a Whisper checkpoint with its processor, from safetensors only.
+    role: str = "target",
+) -> Whisper | Checkpoint:
+    """Load a checkpoint with its processor, from safetensors only.
 
     Args:
-        name: "sample", a directory, a hub id, or a loaded model.
+        name: "sample", "vision-sample", a directory, a hub id, or a loaded model.
         device: "cpu", "cuda", ...; None: CUDA where there is one.
-        dtype: a torch dtype or its name; None: float32 on a CPU, float16 on CUDA.
+        dtype: a torch dtype or its name; None: float32 on a CPU; on CUDA float16 for Whisper and
+            bfloat16 for others, whose activations leave float16's range.
         packed: packed linear layers where they pay.
         trust_remote_code: let a checkpoint bring Python code of its own.
         processor: of a loaded model, where there is one.
+        role: "target" or "draft": which of a sample's two models is meant.
 
     Raises:
-        ModelError: not found, not a Whisper, or not in safetensors.
+        ModelError: not found, of a family that no adapter knows, or not in safetensors.
     """
     if isinstance(name, PreTrainedModel):
         adapter_for(name.config.model_type)
-        return Whisper.of(name, processor, packed=packed)
-    where = resolve(name)
+        return _described(name, processor, packed)
+    where = resolve(name, role)
     if not isinstance(where, (str, Path)):
         raise ModelError(f"expected a name, a directory or a model, got {type(name).__name__}")
     _check_directory(where)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = _dtype(dtype, device)
-    from transformers import AutoConfig, WhisperForConditionalGeneration, WhisperProcessor
-
     source, code = str(where), {"trust_remote_code": trust_remote_code}
+    from transformers import AutoConfig
+
     with _one_line(source):
-        adapter_for(AutoConfig.from_pretrained(source, **code).model_type)
-        model = WhisperForConditionalGeneration.from_pretrained(
-            source, dtype=dtype, use_safetensors=True, **code
-        )
-        processor = WhisperProcessor.from_pretrained(source, **code)
+        config = AutoConfig.from_pretrained(source, **code)
+        adapter_for(config.model_type)
+        read = _read_whisper if config.model_type == "whisper" else _read_checkpoint
+        model, processor = read(source, config, device, dtype, code)
         model = model.to(device)
-    return Whisper.of(model.eval(), processor, packed=packed)
+    return _described(model.eval(), processor, packed)
+
+
+def load_whisper(*arguments: Any, **options: Any) -> Whisper:
+    """Load a Whisper checkpoint: `load_model`, for those who need one that transcribes.
+
+    Raises:
+        ModelError: as `load_model`, or a model that is no Whisper.
+    """
+    model = load_model(*arguments, **options)
+    if not isinstance(model, Whisper):
+        raise ModelError(f"expected a Whisper, found a model of type {kind_of(model)}")
+    return model
+
+
+def kind_of(model: Whisper | Checkpoint) -> str:
+    """What transformers calls its family."""
+    return str(model.model.config.model_type)
+
+
+def _read_whisper(
+    source: str, config: Any, device: str, dtype: Any, code: dict[str, Any]
+) -> tuple[Any, Any]:
+    from transformers import WhisperForConditionalGeneration, WhisperProcessor
+
+    dtype = _dtype(dtype, device, half=torch.float16)
+    model = WhisperForConditionalGeneration.from_pretrained(
+        source, dtype=dtype, use_safetensors=True, **code
+    )
+    return model, WhisperProcessor.from_pretrained(source, **code)
+
+
+def _read_checkpoint(
+    source: str, config: Any, device: str, dtype: Any, code: dict[str, Any]
+) -> tuple[Any, Any]:
+    import transformers
+
+    from mmspec.modalities.vlm.processors import load_processor
+
+    family = adapter_for(config.model_type).FAMILY
+    dtype = _dtype(dtype, device, half=torch.bfloat16)
+    model = getattr(transformers, family.model_class).from_pretrained(
+        source, dtype=dtype, use_safetensors=True, **code
+    )
+    return model, load_processor(source, config, **code)
+
+
+def _described(model: Any, processor: Any, packed: bool) -> Whisper | Checkpoint:
+    kind = Whisper if model.config.model_type == "whisper" else Checkpoint
+    return kind.of(model, processor, packed=packed)
 
 
 def _check_directory(where: str | Path) -> None:
@@ -117,7 +172,7 @@ def _one_line(source: str) -> Iterator[None]:
     """Turn what transformers and the hub client raise into one line that says how to go on."""
     try:
         yield
-    except ModelError:
+    except MMSpecError:
         raise
     except Exception as error:  # a zoo: OSError, ValueError, safetensors' and the hub client's own
         reason = next((line for line in str(error).splitlines() if line.strip()), "no reason given")
@@ -130,9 +185,9 @@ def _one_line(source: str) -> Iterator[None]:
         ) from error
 
 
-def _dtype(dtype: Any, device: str) -> torch.dtype:
+def _dtype(dtype: Any, device: str, half: torch.dtype) -> torch.dtype:
     if dtype is None:
-        return torch.float16 if device.startswith("cuda") else torch.float32
+        return half if device.startswith("cuda") else torch.float32
     if isinstance(dtype, torch.dtype):
         return dtype
     found = getattr(torch, str(dtype), None)
