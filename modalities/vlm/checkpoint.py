@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from PIL import Image
 
 from mmspec.errors import ModelError
 from mmspec.factorizations import TextSteps
@@ -14,6 +15,7 @@ from mmspec.kernels import PackedLinears
 from mmspec.modalities import adapter_for
 from mmspec.modalities.decoder import block_layers, check_inference_mode
 from mmspec.modalities.vlm.family import Family
+from mmspec.modalities.vlm.prompting import Instruction, inputs_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,14 +38,21 @@ class Checkpoint:
     _packs: PackedLinears | None = None
 
     @classmethod
-    def of(cls, model: Any, processor: Any = None, *, packed: bool = True) -> Checkpoint:
-        """Describe a model.
+    def of(
+        cls,
+        model: Any,
+        processor: Any = None,
+        *,
+        packed: bool = True,
+        family: Family | None = None,
+    ) -> Checkpoint:
+        """Describe a model; without a family, the one that its model type names.
 
         Raises:
             ModelError: it is in training mode, or of a family that no adapter knows.
         """
         check_inference_mode(model, "model")
-        family: Family = adapter_for(model.config.model_type).FAMILY
+        family = family or adapter_for(model.config.model_type).FAMILY
         packs = None
         if packed:  # made once and kept; each request's decoder shares them
             layers = block_layers(family.decoder(model), family.head(model))
@@ -55,13 +64,22 @@ class Checkpoint:
         """Where the model is."""
         return self.model.device
 
+    @property
+    def tokenizer(self) -> Any:
+        """The processor's, or what stands in for one where there is nothing but text."""
+        return getattr(self.processor, "tokenizer", self.processor)
+
+    def inputs(self, images: Sequence[Image.Image], instruction: Instruction) -> dict[str, Any]:
+        """What `model.generate` takes for a prompt about images; see `prompting.inputs_of`."""
+        return inputs_of(self, images, instruction)
+
     def text(self, ids: Sequence[int]) -> str:
         """What the units say, special ones left out."""
-        return self.processor.tokenizer.decode(list(ids), skip_special_tokens=True)
+        return self.tokenizer.decode(list(ids), skip_special_tokens=True)
 
     def units(self, text: str) -> list[int]:
         """A complete hypothesis from its text: its units and the end."""
-        ids = self.processor.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         return [*ids, *sorted(self.steps.stop_units)[:1]]
 
     def word_beginnings(self, units: Sequence[int]) -> list[bool] | None:
@@ -70,7 +88,7 @@ class Checkpoint:
             return None
         begins, before = [], " "
         for unit in units:
-            text = self.processor.tokenizer.decode([unit])
+            text = self.tokenizer.decode([unit])
             begins.append(not (before[-1:].isalnum() and text[:1].isalnum()))
             before = text
         return begins

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
+
+from torch import Tensor
 
 from mmspec.errors import ModelError
+from mmspec.modalities.decoder import first_layers
 from mmspec.modalities.vlm.checkpoint import Checkpoint
-from mmspec.modalities.vlm.preparation import prepare
+from mmspec.modalities.vlm.preparation import Prepared, prepare
 from mmspec.modalities.vlm.request import Request
 from mmspec.proposals import (
     BRANCHES,
     Drafter,
+    EarlyExitDrafter,
     HypothesisDrafter,
     LazyDrafter,
     ModelDrafter,
@@ -21,6 +26,7 @@ from mmspec.proposals import (
     Vocabulary,
     VocabularyBridge,
 )
+from mmspec.target import Target
 
 
 class NgramDraft:
@@ -58,6 +64,41 @@ class HypothesisDraft:
         return HypothesisDrafter(units, self._target.word_beginnings(units), self._branches)
 
 
+class EarlyExitDraft:
+    """The target's own first layers, on what they remember of the prompt.
+
+    Args:
+        target: the checkpoint to be drafted for.
+        layers: how many.
+
+    Raises:
+        ModelError: the decoder has no more layers than that.
+    """
+
+    def __init__(self, target: Checkpoint, layers: int) -> None:
+        decoder, head = target.family.decoder(target.model), target.family.head(target.model)
+        self.name = f"early-exit:{layers}"
+        self._target, self._layers = target, layers
+        self._cost = weights_of(first_layers(decoder, layers), head) / weights_of(decoder, head)
+
+    def open(self, request: Request) -> Drafter | None:
+        """A drafter over the target's own memory."""
+        steps = self._target.steps
+
+        def open_drafter() -> Drafter:
+            return EarlyExitDrafter(
+                request.target.early_exit(self._layers),
+                request.prompt,
+                SameVocabulary(steps.vocab_size),
+                stop_units=steps.stop_units,
+                name=self.name,
+                cost_prior=self._cost,
+            )
+
+        before = Outlook("early exit", first=0.5, rest=0.6, available=request.target.capacity)
+        return LazyDrafter(self.name, self._cost, "shared", before, open_drafter)
+
+
 @dataclass
 class ModelDraft:
     """Another model of a family that looks or listens, on the same image, with its own towers.
@@ -66,12 +107,15 @@ class ModelDraft:
         target: the checkpoint to be drafted for.
         drafter: the drafting checkpoint.
         name: as in reports.
+        sure: it drafts on only while its last unit had at least this probability.
     """
 
     target: Checkpoint
     drafter: Checkpoint
     name: str = "model"
+    sure: float = 0.4
     vocabulary: Vocabulary = field(init=False)
+    conditioning: ClassVar[str] = "own"
     _opening_s: float | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -94,30 +138,45 @@ class ModelDraft:
             available=self.drafter.family.context(self.drafter.model),
             opening_s=self._expected_opening_s(request),
         )
-        return LazyDrafter(self.name, self._cost, "own", before, open_drafter)
+        return LazyDrafter(self.name, self._cost, self.conditioning, before, open_drafter)
 
     def _read(self, request: Request) -> Drafter:
+        family, model = self.drafter.family, self.drafter.model
+        with request.clock("prefill"), request.counting(family.encoders(model)):
+            prepared = self._prepared(request)
+            opened = family.open(prepared, packed=self.drafter.packed)
+            try:
+                prompt, first_row = self._read_prompt(request, prepared, opened)
+            except BaseException:
+                opened.close()
+                raise
+        return ModelDrafter(
+            opened,
+            prompt,
+            self.vocabulary,
+            stop_units=self.target.steps.stop_units,
+            sure=self.sure,
+            name=self.name,
+            cost_prior=self._cost,
+            conditioning=self.conditioning,
+            first_row=first_row,
+        )
+
+    def _prepared(self, request: Request) -> Prepared:
+        """The drafter's own request."""
         if request.inputs is None:
             raise ModelError(
                 "the drafter looks for itself and only the target's features were given: use "
                 "mmspec.generate(model, inputs, ...), which hands it the inputs"
             )
-        family, model = self.drafter.family, self.drafter.model
-        room = request.prepared.config.max_length - len(request.prompt)
-        with request.clock("prefill"), request.counting(family.encoders(model)):
-            prepared = prepare(model, request.inputs(self.drafter), max_new_tokens=room + 1)
-            opened = family.open(prepared, packed=self.drafter.packed)
-            first_row = opened.read_prompt()
-        return ModelDrafter(
-            opened,
-            prepared.prompt,
-            self.vocabulary,
-            stop_units=self.target.steps.stop_units,
-            sure=0.4,
-            name=self.name,
-            cost_prior=self._cost,
-            first_row=first_row,
-        )
+        inputs = request.inputs(self.drafter)
+        return prepare(self.drafter.model, inputs, max_new_tokens=request.room + 1)
+
+    def _read_prompt(
+        self, request: Request, prepared: Prepared, opened: Target
+    ) -> tuple[Sequence[int], Tensor]:
+        """Let the drafter read; the ids that it has read, and the law behind them `[1, V]`."""
+        return prepared.prompt, opened.read_prompt()
 
     def _expected_opening_s(self, request: Request) -> float:
         """What opening took last time; before the first, the target's own time, by size."""
@@ -134,8 +193,8 @@ def vocabulary_between(target: Checkpoint, drafter: Checkpoint) -> Vocabulary:
         ModelError: different vocabularies, and no tokenizers to bridge them.
     """
     want, have = target.steps.vocab_size, drafter.steps.vocab_size
-    tokenizers = [one.processor and one.processor.tokenizer for one in (target, drafter)]
-    if all(tokenizers):
+    tokenizers = [target.tokenizer, drafter.tokenizer]
+    if None not in tokenizers:
         strings, others = (tokenizer.get_vocab() for tokenizer in tokenizers)
         if strings == others:
             return SameVocabulary(want, have)
@@ -155,7 +214,13 @@ def vocabulary_between(target: Checkpoint, drafter: Checkpoint) -> Vocabulary:
 
 
 def step_size(checkpoint: Checkpoint) -> int:
-    """Weights that one decoding step reads: layers and vocabulary projection, no embeddings."""
-    decoder: Any = checkpoint.family.decoder(checkpoint.model)
-    layers = sum(weight.numel() for weight in decoder.layers.parameters())
-    return layers + checkpoint.family.head(checkpoint.model).weight.numel()
+    """Weights that one decoding step reads."""
+    family, model = checkpoint.family, checkpoint.model
+    return weights_of(family.decoder(model), family.head(model))
+
+
+def weights_of(decoder: Any, head: Any) -> int:
+    """Weights that a step of a decoder reads: layers and vocabulary projection, no embeddings."""
+    embeddings = {id(weight) for weight in decoder.get_input_embeddings().parameters()}
+    own = (weight.numel() for weight in decoder.parameters() if id(weight) not in embeddings)
+    return sum(own) + head.weight.numel()

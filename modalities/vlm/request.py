@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -35,6 +36,7 @@ class Request:
         inputs: a drafting model's own inputs; None where only the target's are known.
         hypothesis: what the caller expects, in target units.
         clock: for what opening a drafter costs.
+        step_s: seconds of an ordinary step, None where none was measured yet.
         drafter_encoder_runs: of a drafter's own encoder, so far.
     """
 
@@ -43,12 +45,18 @@ class Request:
     inputs: Inputs | None
     hypothesis: Sequence[int] | None
     clock: Clock
+    step_s: Callable[[], float | None] = lambda: None
     drafter_encoder_runs: int = 0
 
     @property
     def prompt(self) -> Sequence[int]:
         """The prompt's ids; an image is a run of placeholders."""
         return self.prepared.prompt
+
+    @property
+    def room(self) -> int:
+        """Units that may follow the prompt."""
+        return (self.prepared.config.max_length or self.target.capacity) - len(self.prompt)
 
     @contextmanager
     def counting(self, encoders: Sequence[nn.Module]) -> Iterator[None]:
@@ -93,7 +101,8 @@ def session(
             first_row = target.read_prompt()
         account.encoder_runs += runs.count
         limit = min(prepared.config.max_length or context, context)
-        request = Request(target, prepared, inputs, hypothesis, clock)
+        step_s = partial(pair.costs.seconds, 1)
+        request = Request(target, prepared, inputs, hypothesis, clock, step_s)
         with pair.session(
             request,
             first_row,
