@@ -222,14 +222,14 @@ class SwitchDrafter(Drafter):
             passed[outlook.context] = min(passed[outlook.context], 0) or DECLINED
             return
         passed[outlook.context] = 0
-        if proposal:
-            path = proposal.follow(units[:accepted])
-            rejected = proposal.goes_on_behind(path) and len(units) > accepted
-            self._seen.observe(
-                outlook.context,
-                accepted=accepted,
-                judged=accepted + rejected,
-                # Branches that weren't wanted found nothing either: it's turns that are compared.
-                branches=max(len(proposal.roots), outlook.branches),
-                branch=proposal.roots.index(path[0]) if path else None,
-            )
+        path = proposal.follow(units[:accepted])
+        rejected = proposal.goes_on_behind(path) and len(units) > accepted
+        self._seen.observe(
+            outlook.context,
+            accepted=accepted,
+            # A turn that was given away is one that failed.
+            judged=accepted + rejected if proposal else 1,
+            # Branches that weren't wanted found nothing either: it's turns that are compared.
+            branches=max(len(proposal.roots), outlook.branches),
+            branch=proposal.roots.index(path[0]) if path else None,
+        )

@@ -166,6 +166,15 @@ def test_what_couldnt_win_even_if_all_were_kept_is_never_tried() -> None:
     assert set(turns(rounds)) == {"free"}
 
 
+def test_who_announces_units_and_proposes_none_loses_the_turn() -> None:
+    class Shy(Member):
+        def propose(self, prefix: Prefix, limit: int, pick: Pick) -> Proposal:
+            return Proposal()
+
+    late = turns(play(SwitchDrafter([Shy("shy", always, 0.9), Member("fair", always)]), 300), 40)
+    assert late["shy"] <= 0.1 * late["fair"]
+
+
 def test_cost_counts() -> None:
     members = [Member("dear", always, 0.9, cost=0.6), Member("free", always, 0.7)]
     assert set(turns(play(SwitchDrafter(members), 60))) == {"free"}
