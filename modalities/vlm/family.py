@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.decoder import block_layers
+from mmspec.modalities.vlm.media import Medium, joined, split
 from mmspec.modalities.vlm.prefixed import PrefixTarget
 from mmspec.modalities.vlm.preparation import Prepared
 from mmspec.modalities.vlm.prompting import INSTRUCTIONS, chat
@@ -27,6 +28,7 @@ class Family:
         model_types: transformers' names for it.
         model_class: the transformers class that loads it.
         placeholders: names of the config entries that say which ids stand for an image or sound.
+        media_inputs: the inputs that hold images or sounds.
         towers: where its encoders are, as dotted paths from the model.
         hears: it listens; else it looks.
         instructions: what it is told by task; None: nothing, it does what it was trained for.
@@ -37,6 +39,7 @@ class Family:
     model_types: tuple[str, ...]
     model_class: str
     placeholders: tuple[str, ...] = ("image_token_id", "video_token_id")
+    media_inputs: tuple[str, ...] = ("pixel_values",)
     towers: tuple[str, ...] = ("model.vision_tower",)
     hears: bool = False
     instructions: Mapping[str, str | None] = INSTRUCTIONS
@@ -74,12 +77,33 @@ class Family:
         """Whether an image or a sound was given."""
         return any(unit in self.reserved(prepared.model) for unit in prepared.prompt)
 
-    def rows(self, model: Any, inputs: dict[str, Any]) -> list[dict[str, Any]]:
-        """The inputs of each row of a batch, as its own call of `generate` takes them: unpadded."""
-        count = len(inputs["input_ids"])
-        if count == 1:
-            return [inputs]
-        raise NotImplementedError  # to come
+    def rows(self, model: Any, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The inputs of each row of a batch, as its own call of `generate` takes them: unpadded.
+
+        Raises:
+            InputError: images and the positions that stand for them don't match.
+        """
+        return split(self, model, inputs)
+
+    def media(self, model: Any, inputs: Mapping[str, Any]) -> list[Medium]:
+        """What was given beside the text, in the prompts' order."""
+        given = {name: inputs[name] for name in self.media_inputs if inputs.get(name) is not None}
+        if not given:
+            return []
+        stands = getattr(model.config, self.placeholders[0])
+        return [
+            Medium(stands, places, {name: value[one : one + 1] for name, value in given.items()})
+            for one, places in enumerate(self.places(model, inputs))
+        ]
+
+    def places(self, model: Any, inputs: Mapping[str, Any]) -> list[int]:
+        """How many positions of a prompt each of the media takes; here one for every patch."""
+        images = inputs["pixel_values"]
+        return [patches(model, images)] * len(images)
+
+    def packed(self, media: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """One row's media as its processor would pack them."""
+        return joined(media)
 
     def open(self, prepared: Prepared, *, packed: bool) -> Target:
         """The decoder, nothing read yet. Close it when done."""
@@ -103,3 +127,10 @@ class Family:
 def text_config(model: Any) -> Any:
     """The decoder's part of a configuration."""
     return model.config.get_text_config(decoder=True)
+
+
+def patches(model: Any, images: Tensor) -> int:
+    """Patches that a tower cuts each of some images `[..., height, width]` into."""
+    size = model.config.vision_config.patch_size
+    high, wide = (size, size) if isinstance(size, int) else size
+    return (images.shape[-2] // high) * (images.shape[-1] // wide)

@@ -1,5 +1,8 @@
 """Gemma 3: most layers see a window; an image reads itself both ways, in the prompt only."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from typing import Any
 
 from mmspec.modalities.vlm.family import Family
@@ -12,6 +15,10 @@ class Gemma3(Family):
     model_types = ("gemma3",)
     model_class = "Gemma3ForConditionalGeneration"
     placeholders = ("image_token_id",)
+
+    def places(self, model: Any, inputs: Mapping[str, Any]) -> list[int]:
+        """The same for every image or crop of one."""
+        return [model.config.mm_tokens_per_image] * len(inputs["pixel_values"])
 
     def target_class(self, model: Any) -> type[PrefixTarget]:
         """Masks by kind of layer."""
