@@ -43,6 +43,15 @@ def pop_cache(model_kwargs: dict[str, Any]) -> None:
         model_kwargs.pop(name, None)
 
 
+def pad_unit(config: Any) -> int:
+    """What a prepared generation config puts behind rows that have ended; 0 where it says nothing.
+
+    `generate` takes the first end for it where none is configured.
+    """
+    pad = config._pad_token_tensor
+    return 0 if pad is None else int(pad)
+
+
 def prepared_config(model: Any, config: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The generation config that `model.generate(generation_config=config, **options)` would use.
 

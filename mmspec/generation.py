@@ -22,7 +22,7 @@ from transformers.generation.stopping_criteria import (
 )
 
 from mmspec.clock import Clock
-from mmspec.compat import pop_cache
+from mmspec.compat import pad_unit, pop_cache
 from mmspec.drafting import draft_for, policy_for, vlm_draft_for
 from mmspec.engine import BlockCosts, Sampling
 from mmspec.engine.processing import BLOCK_FORMS, IGNORES_PREFIX, MEMORYLESS
@@ -72,6 +72,7 @@ class CustomGenerate:
             look for itself; set it before a call (`mmspec.generate` does).
         row: which row of a batch the next call is about; each draws noise of its own.
         prompt_length: of the last call, in the decoder's positions.
+        pad: what stands behind a row of it that ended before others.
         ordinary: why the last call was left to transformers' own loop; None where it wasn't.
     """
 
@@ -97,7 +98,7 @@ class CustomGenerate:
         self.history: list[Report] = []
         self.ordinary: str | None = None
         self.inputs: Mapping[str, Any] | None = None
-        self.row = self.prompt_length = 0
+        self.row = self.prompt_length = self.pad = 0
         # `generate` makes a loop for one input and counts the goes at it. A loop of the caller's
         # own can't tell a further go from another input, and must repeat itself for the latter.
         self._go, self._counts_goes = 0, False
@@ -135,7 +136,7 @@ class CustomGenerate:
             model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs
         )
         hears = model.config.model_type == "whisper"
-        self.prompt_length = input_ids.shape[1]
+        self.prompt_length, self.pad = input_ids.shape[1], pad_unit(generation_config)
         self.reports = ()
         self.ordinary = self._ordinary_because(call, rows_share=hears)
         if self.ordinary is not None:
@@ -237,7 +238,7 @@ class CustomGenerate:
 
     def _output(self, call: Prepared, decoded: list[Row]) -> Any:
         config, encoded = call.config, call.inputs.get("encoder_outputs")
-        sequences = padded([row.ids for row in decoded], call.input_ids, config.pad_token_id)
+        sequences = padded([row.ids for row in decoded], call.input_ids, self.pad)
         if not config.return_dict_in_generate:
             return sequences
         rows = {
@@ -379,9 +380,11 @@ def _row_after_row(
                 **loop.inputs, custom_generate=loop, streamer=streamer, **options
             )
         if loop.ordinary is None:
-            loop.history[-1] = replace(loop.history[-1], encoder_runs=runs.count)
+            report = loop.history[-1]
+            # A drafter that is the target itself runs the same encoders.
+            others = report.drafter_encoder_runs if loop._draft is model else 0
+            loop.history[-1] = replace(report, encoder_runs=runs.count - others)
         ids = output if isinstance(output, Tensor) else output["sequences"]
         prompts.append(loop.prompt_length)
         sequences.append(ids[0].tolist())
-    pad = options.get("pad_token_id", model.generation_config.pad_token_id) or 0
-    return side_by_side(sequences, prompts, pad, model.device)
+    return side_by_side(sequences, prompts, loop.pad, model.device)
