@@ -23,6 +23,12 @@ WORDS = (8, 60)
 """Ids that prompts are drawn from."""
 PROMPT = 4
 """Words of a prompt, as long as rows aren't to differ."""
+TILES, TILE = 2, 8
+"""Mllama: tiles an image can have, and their height and width."""
+PATCH, PATCHES = 12, 8
+"""Pix2Struct: values in a patch, patches that an image is padded to."""
+FLORENCE_STATES = 17
+"""Florence-2: placeholders of an image, the pooled one and a grid of 4 times 4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +157,7 @@ def _pix2struct(shape: Shape) -> Any:
     return hf.Pix2StructForConditionalGeneration(config)
 
 
-def _pair(encoder: Any, decoder: Any, shape: Shape) -> Any:
+def _pair(encoder: Any, decoder: Any) -> Any:
     config = hf.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
     return hf.VisionEncoderDecoderModel(config)
 
@@ -166,7 +172,7 @@ def _trocr(shape: Shape) -> Any:
         pad_token_id=PAD,
         eos_token_id=EOS,
     )
-    return _pair(encoder, decoder, shape)
+    return _pair(encoder, decoder)
 
 
 def _donut(shape: Shape) -> Any:
@@ -187,7 +193,7 @@ def _donut(shape: Shape) -> Any:
         pad_token_id=PAD,
         eos_token_id=EOS,
     )
-    return _pair(encoder, decoder, shape)
+    return _pair(encoder, decoder)
 
 
 def _vit_gpt2(shape: Shape) -> Any:
@@ -201,15 +207,7 @@ def _vit_gpt2(shape: Shape) -> Any:
         bos_token_id=EOS,
         eos_token_id=EOS,
     )
-    return _pair(encoder, decoder, shape)
-
-
-TILES, TILE = 2, 8
-"""Mllama: tiles an image can have, and their height and width."""
-PATCH, PATCHES = 12, 8
-"""Pix2Struct: values in a patch, patches that an image is padded to."""
-FLORENCE_STATES = 17
-"""Florence-2: placeholders of an image, the pooled one and a grid of 4 times 4."""
+    return _pair(encoder, decoder)
 
 
 def _drawn(seed: int, *shape: int) -> Tensor:
