@@ -42,7 +42,7 @@ class Shape:
 
     @property
     def image_token(self) -> int:
-        return self.vocab  # one that the head can't say
+        return self.vocab  # behind all words; Mllama's head can't even say it
 
     def common(self, **names: str) -> dict[str, Any]:
         """Decoder settings, under the names by which a config class knows them."""
