@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ import torch
 from transformers import PreTrainedModel
 
 from mmspec.errors import MMSpecError, ModelError, OptionError
-from mmspec.modalities import adapter_for
+from mmspec.modalities import ADAPTERS, adapter_for
 from mmspec.modalities.vlm.checkpoint import Checkpoint
+from mmspec.modalities.vlm.text import TEXT_MODEL, check_text_model
 from mmspec.modalities.whisper import Whisper
 
 DEFAULT_TARGET = "openai/whisper-base"
@@ -65,27 +66,27 @@ def load_model(
         packed: packed linear layers where they pay.
         trust_remote_code: let a checkpoint bring Python code of its own.
         processor: of a loaded model, where there is one.
-        role: "target" or "draft": which of a sample's two models is meant.
+        role: "target" or "draft": which of a sample's two models is meant; a drafter may also be
+            a plain language model.
 
     Raises:
         ModelError: not found, of a family that no adapter knows, or not in safetensors.
     """
     if isinstance(name, PreTrainedModel):
-        adapter_for(name.config.model_type)
+        _check_kind(name.config.model_type, role)
         return _described(name, processor, packed)
     where = resolve(name, role)
     if not isinstance(where, (str, Path)):
         raise ModelError(f"expected a name, a directory or a model, got {type(name).__name__}")
-    _check_directory(where)
+    _check_directory(where, role)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     source, code = str(where), {"trust_remote_code": trust_remote_code}
     from transformers import AutoConfig
 
     with _one_line(source):
         config = AutoConfig.from_pretrained(source, **code)
-        adapter_for(config.model_type)
-        read = _read_whisper if config.model_type == "whisper" else _read_checkpoint
-        model, processor = read(source, config, device, dtype, code)
+        _check_kind(config.model_type, role)
+        model, processor = _reader(config.model_type)(source, config, device, dtype, code)
         model = model.to(device)
     return _described(model.eval(), processor, packed)
 
@@ -105,6 +106,28 @@ def load_whisper(*arguments: Any, **options: Any) -> Whisper:
 def kind_of(model: Whisper | Checkpoint) -> str:
     """What transformers calls its family."""
     return str(model.model.config.model_type)
+
+
+def _check_kind(model_type: str, role: str) -> None:
+    """Whatever has an adapter may be a target; a drafter may also be a plain language model."""
+    if role == "target":
+        adapter_for(model_type)
+
+
+def _reader(model_type: str) -> Callable[..., tuple[Any, Any]]:
+    if model_type == "whisper":
+        return _read_whisper
+    return _read_checkpoint if model_type in ADAPTERS else _read_text_model
+
+
+def _read_text_model(
+    source: str, config: Any, device: str, dtype: Any, code: dict[str, Any]
+) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    dtype = _dtype(dtype, device, half=torch.bfloat16)
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True, **code)
+    return model, AutoTokenizer.from_pretrained(source, **code)
 
 
 def _read_whisper(
@@ -135,11 +158,15 @@ def _read_checkpoint(
 
 
 def _described(model: Any, processor: Any, packed: bool) -> Whisper | Checkpoint:
-    kind = Whisper if model.config.model_type == "whisper" else Checkpoint
-    return kind.of(model, processor, packed=packed)
+    if model.config.model_type == "whisper":
+        return Whisper.of(model, processor, packed=packed)
+    if model.config.model_type in ADAPTERS:
+        return Checkpoint.of(model, processor, packed=packed)
+    check_text_model(model)
+    return Checkpoint.of(model, processor, packed=packed, family=TEXT_MODEL)
 
 
-def _check_directory(where: str | Path) -> None:
+def _check_directory(where: str | Path, role: str) -> None:
     """Say what is missing in a local directory, before transformers takes it for a hub id.
 
     Raises:
@@ -159,7 +186,7 @@ def _check_directory(where: str | Path) -> None:
         kind = json.loads((path / "config.json").read_text())["model_type"]
     except (ValueError, KeyError, TypeError):
         raise ModelError(f"{where}/config.json: names no model_type") from None
-    adapter_for(kind)
+    _check_kind(kind, role)
     if not any(path.glob("*.safetensors")):
         raise ModelError(
             f"{where}: no *.safetensors; mmspec doesn't load pickled weights "

@@ -151,8 +151,9 @@ class Tally:
     def report(self, **facts: Any) -> Report:
         """The finished report; `facts` are the fields that rounds don't tell."""
         offsets = range(len(self.reached))
-        conditioning = facts.pop("conditioning")
-        forwards = facts["drafter_forwards"]
+        # Forward passes of a drafter and what it knew; where it isn't known by name, of all.
+        of_all = facts["drafter_forwards"], facts.pop("conditioning")
+        known = facts.pop("by_drafter", {})
         return Report(
             tokens=self.tokens,
             rounds=self.rounds,
@@ -164,7 +165,7 @@ class Tally:
             acceptance_by_offset=tuple(self.kept[i] / self.reached[i] for i in offsets),
             proposed_by_offset=tuple(self.reached[i] for i in offsets),
             drafters={
-                name: DrafterShare(proposed, accepted, forwards, conditioning)
+                name: DrafterShare(proposed, accepted, *known.get(name, of_all))
                 for name, (proposed, accepted) in self.by_drafter.items()
             },
             faults=tuple(self.faults),

@@ -23,6 +23,7 @@ class Account:
         encoder_runs: of the target's encoder.
         drafter_encoder_runs: of a drafter's own encoder.
         conditioning: what the drafter knew of the input: "shared", "own" or "none".
+        by_drafter: forward passes of each drafter, and what it knew.
         finish_reason: of the latest session.
     """
 
@@ -33,6 +34,7 @@ class Account:
     encoder_runs: int = 0
     drafter_encoder_runs: int = 0
     conditioning: str = "none"
+    by_drafter: dict[str, tuple[int, str]] = field(default_factory=dict)
     finish_reason: str = "stop"
 
     def add_drafter(self, drafter: Drafter, encoder_runs: int) -> None:
@@ -40,6 +42,9 @@ class Account:
         self.drafter_forwards += drafter.forwards
         self.drafter_encoder_runs += encoder_runs
         self.conditioning = drafter.conditioning
+        for part in drafter.parts:
+            before, _ = self.by_drafter.get(part.name, (0, ""))
+            self.by_drafter[part.name] = before + part.forwards, part.conditioning
 
     def report(self, sampling: Sampling, costs: BlockCosts) -> Report:
         """The report of everything so far."""
@@ -53,6 +58,7 @@ class Account:
             finish_reason=self.finish_reason,
             predicted_speedup=self._predicted(costs),
             conditioning=self.conditioning,
+            by_drafter=self.by_drafter,
         )
 
     def _predicted(self, costs: BlockCosts) -> float | None:

@@ -250,6 +250,11 @@ class Drafter(ABC):
         return None
 
     @property
+    def parts(self) -> Sequence[Drafter]:
+        """The drafters that propose in its name or their own: itself, unless it is several."""
+        return (self,)
+
+    @property
     def forwards(self) -> int:
         """Forward passes that this drafter cost so far (0 where it is no model)."""
         return 0

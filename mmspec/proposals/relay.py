@@ -44,6 +44,11 @@ class RelayDrafter(Drafter):
         return self._runner.cost_prior
 
     @property
+    def parts(self) -> Sequence[Drafter]:
+        """All of them."""
+        return self._drafters
+
+    @property
     def forwards(self) -> int:
         """Of all of them."""
         return sum(drafter.forwards for drafter in self._drafters)

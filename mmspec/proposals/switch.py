@@ -112,6 +112,11 @@ class SwitchDrafter(Drafter):
         return self._turn.drafter.conditioning
 
     @property
+    def parts(self) -> Sequence[Drafter]:
+        """All of them."""
+        return self._drafters
+
+    @property
     def forwards(self) -> int:
         """Of all of them."""
         return sum(drafter.forwards for drafter in self._drafters)

@@ -29,6 +29,7 @@ class TextModel(Family):
     model_class = "AutoModelForCausalLM"
     placeholders = ()
     towers = ()
+    endless = False
 
     def context(self, model: Any) -> int:
         """Positions that it can hold."""
@@ -67,7 +68,7 @@ class TextTarget(PrefixTarget):
         return logits[len(ids) - keep :].float()
 
 
-FAMILY = TextModel()
+TEXT_MODEL = TextModel()
 
 
 def check_text_model(model: Any) -> None:
