@@ -35,7 +35,8 @@ class NgramDraft:
     name = "ngram"
 
     def __init__(self, target: Checkpoint) -> None:
-        self._never = target.steps.reserved | target.steps.stop_units
+        # Not the descriptor's: a placeholder may stand beyond the vocabulary that is predicted.
+        self._never = target.family.reserved(target.model) | target.steps.stop_units
 
     def open(self, request: Request) -> Drafter | None:
         """A fresh index: nothing leaks from one request to the next."""

@@ -31,6 +31,7 @@ class Family:
         media_inputs: the inputs that hold images or sounds.
         towers: where its encoders are, as dotted paths from the model.
         hears: it listens; else it looks.
+        endless: its positions go on past what it was trained for (rotary ones), as with `generate`.
         instructions: what it is told by task; None: nothing, it does what it was trained for.
         takes_text: it can be told something else.
         most_images: in one prompt; None: any number.
@@ -42,6 +43,7 @@ class Family:
     media_inputs: tuple[str, ...] = ("pixel_values",)
     towers: tuple[str, ...] = ("model.vision_tower",)
     hears: bool = False
+    endless: bool = True
     instructions: Mapping[str, str | None] = INSTRUCTIONS
     takes_text: bool = True
     most_images: int | None = None
@@ -70,7 +72,7 @@ class Family:
         return [model.get_submodule(path) for path in self.towers]
 
     def context(self, model: Any) -> int:
-        """Positions that the decoder can hold, the prompt included."""
+        """Positions that the decoder was made for, the prompt included."""
         return text_config(model).max_position_embeddings
 
     def looks(self, prepared: Prepared) -> bool:
@@ -117,11 +119,16 @@ class Family:
         """What runs blocks behind a prompt."""
         return PrefixTarget
 
-    def room(self, prepared: Prepared) -> int:
-        """Positions that a request can need: its longest output, and side branches."""
+    def limit(self, prepared: Prepared) -> int:
+        """Positions at which a request is over, whatever it says."""
         context = self.context(prepared.model)
         longest = prepared.config.max_length or context
-        return min(context, max(longest, prepared.input_ids.shape[1]) + SIDE_BRANCHES)
+        return longest if self.endless else min(longest, context)
+
+    def room(self, prepared: Prepared) -> int:
+        """Positions that a request can need: its longest output, and side branches."""
+        longest = max(self.limit(prepared), prepared.input_ids.shape[1]) + SIDE_BRANCHES
+        return longest if self.endless else min(longest, self.context(prepared.model))
 
 
 def text_config(model: Any) -> Any:

@@ -7,11 +7,12 @@ prefix left in memory is never written again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmspec.compat import cache_argument
 from mmspec.kernels import PackedLinears
@@ -198,4 +199,20 @@ def prefill(prepared: Prepared, state: DecoderState) -> tuple[Any, Tensor]:
     inputs = model.prepare_inputs_for_generation(
         prepared.input_ids, is_first_iteration=True, **prepared.inputs, **cache
     )
-    return model(**inputs, return_dict=True), inputs["position_ids"]
+    with _within_vocabulary(model.get_input_embeddings()):
+        return model(**inputs, return_dict=True), inputs["position_ids"]
+
+
+@contextmanager
+def _within_vocabulary(embeddings: nn.Module) -> Iterator[None]:
+    """Look up no id that a table of embeddings hasn't, while this is open.
+
+    What stands for an image may be such an id: a drafter can have a smaller vocabulary than the
+    prompt's, and not every model replaces the id itself.
+    """
+    last = embeddings.weight.shape[0] - 1  # type: ignore[union-attr,operator,index]
+    hook = embeddings.register_forward_pre_hook(lambda _, ids: (ids[0].clamp(max=last),))
+    try:
+        yield
+    finally:
+        hook.remove()

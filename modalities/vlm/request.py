@@ -93,14 +93,13 @@ def session(
         scores: collects rows where not None.
     """
     checkpoint, clock = pair.checkpoint, account.clock
-    family, context = checkpoint.family, checkpoint.family.context(prepared.model)
+    family = checkpoint.family
     with clock("prefill"):
         target = family.open(prepared, packed=checkpoint.packed)
     try:
         with clock("prefill"), watched(family.encoders(checkpoint.model), clock) as runs:
             first_row = target.read_prompt()
         account.encoder_runs += runs.count
-        limit = min(prepared.config.max_length or context, context)
         step_s = partial(pair.costs.seconds, 1)
         request = Request(target, prepared, inputs, hypothesis, clock, step_s)
         with pair.session(
@@ -108,7 +107,7 @@ def session(
             first_row,
             account,
             processors=prepared.processors,
-            stops=Stops.from_transformers(prepared.criteria, (), limit),
+            stops=Stops.from_transformers(prepared.criteria, (), family.limit(prepared)),
             sampling=sampling,
             streamer=streamer,
             scores=scores,
