@@ -177,7 +177,8 @@ def _rendered_pages(
 def _rendered(document: pypdfium2.PdfDocument, number: int, dpi: float, name: str) -> Page:
     try:
         with contextlib.closing(document[number - 1]) as page:
-            scale = _scale(*page.get_size(), dpi)
+            width, height = page.get_size()
+            scale = _scale(width, height, dpi)
             image = page.render(scale=scale, rev_byteorder=True).to_pil()
             return Page(number, image, _text_layer(page), scale * POINTS_PER_INCH)
     except (pypdfium2.PdfiumError, ValueError, MemoryError) as error:

@@ -246,9 +246,9 @@ def _scaled(values: np.ndarray, name: str) -> np.ndarray:
     if bad:
         refuse(name, f"{bad} values that are NaN or infinite", "finite values")
     low, high = values.min(), values.max()
-    scales = (1, 255) if floats else (255, 65535)
+    scales = [1, 255] if floats else [255, 65535]
     if values.dtype.kind == "u" and values.dtype.itemsize == 2:  # in either byte order
-        scales = (65535,)
+        scales = [65535]
     white = next((scale for scale in scales if high <= scale), 0)
     if low < 0 or not white:
         ranges = " or ".join(f"0..{scale}" for scale in scales)
