@@ -1,13 +1,15 @@
-"""The Python face for recordings: `load` a recogniser."""
+"""The Python face: `load` a model that transcribes, or one that looks at images."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from mmspec.drafting import draft_for
-from mmspec.errors import MMSpecError
-from mmspec.loading import DEFAULT_TARGET, load_whisper
+from mmspec.drafting import draft_for, vlm_draft_for
+from mmspec.errors import MMSpecError, ModelError
+from mmspec.loading import DEFAULT_TARGET, kind_of, load_model
+from mmspec.modalities.whisper import Whisper
 from mmspec.transcriber import Transcriber
+from mmspec.viewer import Viewer
 
 
 def load(
@@ -20,27 +22,37 @@ def load(
     packed: bool = True,
     trust_remote_code: bool = False,
     processor: Any = None,
-) -> Transcriber:
-    """Load a recogniser.
+) -> Any:
+    """Load a model with its kind of drafter.
 
     Args:
-        target: a hub id, a local directory, "sample" (the small model that comes with mmspec),
-            or a loaded `WhisperForConditionalGeneration` (then with its `processor`).
-        draft: "none", "ngram", "hypothesis", "overlap" (for chunks), "early-exit:N", or a drafting
-            model named as the target is.
+        target: a hub id, a local directory, "sample" or "vision-sample" (the small models that
+            come with mmspec), or a loaded transformers model (then with its `processor`).
+        draft: "none", "ngram", "hypothesis", "overlap" (for chunks of recordings),
+            "early-exit:N", or a drafting model named as the target is.
         device: "cpu", "cuda", ...; None: CUDA where there is one.
-        dtype: a torch dtype or its name; None: float32 on a CPU, float16 on CUDA.
+        dtype: a torch dtype or its name; None: float32 on a CPU; on CUDA float16 for Whisper,
+            bfloat16 for others.
         gamma: units drafted per round: a number, or "adaptive" (measured costs decide).
         packed: use packed linear layers on a CPU.
         trust_remote_code: let a checkpoint bring Python code of its own.
         processor: of a loaded model; a checkpoint that is named brings its own.
 
+    Returns:
+        A `Transcriber` where the target is a Whisper, a `Viewer` where it looks at images.
+
     Raises:
         MMSpecError: a model that can't be found or used, in one line.
     """
     try:
-        whisper = load_whisper(target, device, dtype, packed, trust_remote_code, processor)
+        loaded = load_model(target, device, dtype, packed, trust_remote_code, processor)
     except MMSpecError as error:
         raise type(error)(f"target: {error}") from None
-    kind = draft_for(draft, whisper, trust_remote_code)
-    return Transcriber(whisper, kind, gamma)
+    if isinstance(loaded, Whisper):
+        return Transcriber(loaded, draft_for(draft, loaded, trust_remote_code), gamma)
+    if loaded.family.hears:
+        raise ModelError(
+            f"target: {kind_of(loaded)} listens to a conversation: call mmspec.generate(model, "
+            "inputs) with what its processor makes"
+        )
+    return Viewer(loaded, vlm_draft_for(draft, loaded, trust_remote_code), gamma)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from torch import Tensor
+from transformers.generation.streamers import BaseStreamer
+
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 """What a tokenizer shows for the bytes of a character that isn't complete yet."""
 
@@ -19,6 +22,7 @@ class TextPieces:
 
     def __init__(self, tokenizer: Any, text_end: int) -> None:
         self._tokenizer, self._text_end = tokenizer, text_end
+        self._before: list[int] = []
         self._waiting: list[int] = []
 
     def add(self, unit: int) -> Iterator[str]:
@@ -26,19 +30,46 @@ class TextPieces:
         if unit >= self._text_end:
             return
         self._waiting.append(unit)
-        text = self._decode()
+        text = self._behind()
         if text and not text.endswith(UNFINISHED):
-            self._waiting = []
+            self._before, self._waiting = self._waiting, []
             yield text
 
     def end(self) -> Iterator[str]:
         """What is left, an incomplete character included."""
-        text = self._decode()
-        self._waiting = []
+        text = self._behind()
+        self._before, self._waiting = self._waiting, []
         if text:
             yield text
 
-    def _decode(self) -> str:
+    def _behind(self) -> str:
+        """What the waiting ids add to the piece before: some tokenizers drop a first space."""
+        before = self._decode(self._before)
+        return self._decode([*self._before, *self._waiting])[len(before) :]
+
+    def _decode(self, ids: list[int]) -> str:
         return self._tokenizer.decode(
-            self._waiting, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
+
+
+class Collected(BaseStreamer):
+    """A streamer that keeps ids until they are taken; the prompt, which comes first, is dropped."""
+
+    def __init__(self) -> None:
+        self._ids: list[int] = []
+        self._past_prompt = False
+
+    def put(self, value: Tensor) -> None:
+        """The prompt, then ids."""
+        if self._past_prompt:
+            self._ids += value.flatten().tolist()
+        self._past_prompt = True
+
+    def end(self) -> None:
+        """Nothing more comes."""
+
+    def take(self) -> list[int]:
+        """What came since the last time."""
+        taken, self._ids = self._ids, []
+        return taken

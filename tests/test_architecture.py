@@ -41,6 +41,7 @@ FACE = {
     "transcription",
     "contenders",
     "demo",
+    "description",
     "formats",
     "generate",
     "generation",
@@ -50,6 +51,7 @@ FACE = {
     "page",
     "render",
     "settings",
+    "viewer",
 }
 
 MODEL_NAMES = ("whisper", "moonshine", "llama", "qwen", "llava", "musicgen", "mimi", "encodec")

@@ -1,0 +1,215 @@
+"""Looking at images: one request from pictures and an instruction to a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from PIL import Image
+from transformers import LogitsProcessorList, StoppingCriteriaList
+
+from mmspec.clock import Clock
+from mmspec.compat import quiet
+from mmspec.engine import Sampling, Steps
+from mmspec.engine.account import Account
+from mmspec.errors import InputError, MMSpecError, OptionError
+from mmspec.modalities.pair import Pair
+from mmspec.modalities.vlm.checkpoint import Checkpoint
+from mmspec.modalities.vlm.grounding import log_prob_drops_without_images
+from mmspec.modalities.vlm.preparation import Prepared, prepare
+from mmspec.modalities.vlm.prompting import Instruction
+from mmspec.modalities.vlm.request import decoded
+from mmspec.modalities.vlm.towers import watched
+from mmspec.report import Report
+from mmspec.trace import Origin, Round
+
+MOST_NEW_TOKENS = 512
+"""Where neither the caller nor the checkpoint names a limit; transformers would stop after 20."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is wanted of images.
+
+    Attributes:
+        images: upright, in RGB.
+        instruction: what the model is told.
+        hypothesis: what is expected, as text or as ids.
+        temperature: 0 takes the likeliest unit; above 0 samples.
+        seed: key of the noise when sampling.
+        config: a transformers `GenerationConfig`, as `generate` would take it.
+        options: further generation options.
+        processors: further logits processors.
+        criteria: further stopping criteria.
+        streamer: gets the prompt, then ids that are certain to stay.
+        grounding: find out what each unit owes to the images.
+        reading_s: seconds that it took to come by the hypothesis, counted as drafting.
+        note: what else the report is to say among its faults.
+    """
+
+    images: Sequence[Image.Image]
+    instruction: Instruction
+    hypothesis: str | Sequence[int] | None = None
+    temperature: float = 0.0
+    seed: int | None = None
+    config: Any = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    processors: Sequence[Any] = ()
+    criteria: Sequence[Any] = ()
+    streamer: Any = None
+    grounding: bool = False
+    reading_s: float = 0.0
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What came out.
+
+    Attributes:
+        ids: as `generate` returns them behind the prompt, the end included.
+        text: what they say.
+        prompt_tokens: positions of the prompt, those of images included.
+        visual_tokens: positions that the images take, in the prompt or in the encoder's states.
+        report: how it was obtained.
+        origins: the same for each id.
+        trace: every round.
+        drops: nats of log-probability that each id loses without the images; None: not asked for.
+    """
+
+    ids: tuple[int, ...]
+    text: str
+    prompt_tokens: int
+    visual_tokens: int
+    report: Report
+    origins: tuple[Origin, ...]
+    trace: tuple[Round, ...]
+    drops: tuple[float, ...] | None
+
+
+def looking(pair: Pair[Checkpoint], look: Look) -> Steps[Seen]:
+    """Decode one request.
+
+    Raises:
+        MMSpecError: images, an instruction or an option that can't be used.
+    """
+    checkpoint = pair.checkpoint
+    account = Account(Clock(checkpoint.device))
+    clock = account.clock
+    encoders = checkpoint.family.encoders(checkpoint.model)
+    with clock("encode"):
+        inputs = checkpoint.inputs(look.images, look.instruction)
+    # `generate` runs the encoders while it prepares.
+    with watched(encoders, clock) as runs, clock("prefill"):
+        prepared = prepared_look(checkpoint, look, inputs)
+    account.encoder_runs += runs.count
+    sampling = Sampling(look.temperature > 0, look.seed)
+    clock.charge("draft", look.reading_s)
+    hypothesis = look.hypothesis
+    if isinstance(hypothesis, str):
+        hypothesis = checkpoint.units(hypothesis) if hypothesis.strip() else None
+    if look.streamer is not None:
+        look.streamer.put(prepared.input_ids.cpu())
+    ids = yield from decoded(
+        pair,
+        prepared,
+        account,
+        sampling=sampling,
+        inputs=lambda drafter: _inputs_for(drafter, checkpoint, look),
+        hypothesis=hypothesis,
+        streamer=look.streamer,
+    )
+    if look.streamer is not None:
+        look.streamer.end()
+    with clock("post"):
+        text = checkpoint.text(ids).strip()
+    drops = None
+    if look.grounding:
+        blank = [_without_a_picture(image) for image in look.images]
+        nothing = prepared_look(checkpoint, look, checkpoint.inputs(blank, look.instruction))
+        drops = log_prob_drops_without_images(checkpoint.family, prepared, nothing, ids)
+    if look.note is not None:
+        account.tally.faults.append(look.note)
+    return Seen(
+        tuple(ids),
+        text,
+        len(prepared.prompt),
+        visual_tokens(checkpoint, prepared),
+        account.report(sampling, pair.costs),
+        tuple(account.tally.origins()),
+        tuple(account.tally.trace),
+        drops,
+    )
+
+
+def prepared_look(checkpoint: Checkpoint, look: Look, inputs: Mapping[str, Any]) -> Prepared:
+    """What `generate` makes of a request.
+
+    Raises:
+        OptionError: an option that it refuses.
+        InputError: a prompt that leaves no room for an answer.
+    """
+    model = checkpoint.model
+    try:
+        with quiet():
+            prepared = prepare(
+                model,
+                inputs,
+                generation_config=look.config,
+                logits_processor=LogitsProcessorList(look.processors),
+                stopping_criteria=StoppingCriteriaList(look.criteria),
+                **generation_options(model, look),
+            )
+    except (ValueError, TypeError) as error:
+        raise OptionError(" ".join(str(error).split())) from error
+    context = checkpoint.family.context(prepared.model)
+    if len(prepared.prompt) >= context:
+        raise InputError(
+            f"found a prompt of {len(prepared.prompt)} positions, images included, expected fewer "
+            f"than the model's {context}: give a smaller image, or fewer"
+        )
+    return prepared
+
+
+def generation_options(model: Any, look: Look) -> dict[str, Any]:
+    """Options of `generate`; what a checkpoint wishes for by itself (beams, sampling) is replaced.
+
+    Raises:
+        OptionError: beams were asked for.
+    """
+    options = dict(look.options)
+    beams = options.pop("num_beams", None) or getattr(look.config, "num_beams", None) or 1
+    if beams > 1:
+        raise OptionError("beam search can't be decoded speculatively: set num_beams=1")
+    options |= {"num_beams": 1, "do_sample": look.temperature > 0}
+    if look.temperature > 0:
+        options["temperature"] = look.temperature
+    configs = (vars(config) for config in (look.config, model.generation_config) if config)
+    named = any(of.get(n) for of in (options, *configs) for n in ("max_new_tokens", "max_length"))
+    return options if named else options | {"max_new_tokens": MOST_NEW_TOKENS}
+
+
+def visual_tokens(checkpoint: Checkpoint, prepared: Prepared) -> int:
+    """Positions that stand for images."""
+    reserved = checkpoint.family.reserved(checkpoint.model)
+    among = sum(unit in reserved for unit in prepared.prompt)
+    encoded = prepared.inputs.get("encoder_outputs")
+    if among or encoded is None:
+        return among
+    return int(encoded[0].shape[1])
+
+
+def _inputs_for(drafter: Checkpoint, target: Checkpoint, look: Look) -> dict[str, Any]:
+    """A drafting model's inputs; a model object without a processor looks as the target does."""
+    if drafter.processor is None:
+        drafter = replace(drafter, processor=target.processor)
+    try:
+        return drafter.inputs(look.images, look.instruction)
+    except MMSpecError as error:
+        raise type(error)(f"the drafter: {error}") from None
+
+
+def _without_a_picture(image: Image.Image) -> Image.Image:
+    """As large, and grey all over."""
+    return Image.new("RGB", image.size, (128, 128, 128))
