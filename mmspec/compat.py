@@ -37,6 +37,11 @@ def cache_argument(module_type: type, cache: object) -> dict[str, object]:
     raise TypeError(f"{module_type.__name__}.forward takes no cache: expected one of {CACHE_NAMES}")
 
 
+def takes_argument(module_type: type, name: str) -> bool:
+    """Whether `module_type.forward` names an argument, rather than to swallow it among others."""
+    return name in _argument_names(module_type.forward)  # type: ignore[attr-defined]
+
+
 def pop_cache(model_kwargs: dict[str, Any]) -> None:
     """Drop the cache that transformers prepared: mmspec brings its own state."""
     for name in CACHE_NAMES:

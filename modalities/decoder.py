@@ -6,13 +6,13 @@ Legend: S encoder positions, D width, V vocabulary.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from mmspec.compat import cache_argument
+from mmspec.compat import cache_argument, takes_argument
 from mmspec.errors import ModelError
 from mmspec.kernels import PackedLinears
 from mmspec.state import DecoderState
@@ -28,6 +28,8 @@ class DecoderTarget:
         encoder_states: `[1, S, D]`, what the decoder attends to.
         state: its key/value state.
         packed: packed layers that serve this decoder, closed with it.
+        vocab_size: width of the head's rows; None: as its weight says.
+        constants: what else every call of the decoder takes.
     """
 
     def __init__(
@@ -37,11 +39,15 @@ class DecoderTarget:
         encoder_states: Tensor,
         state: DecoderState,
         packed: PackedLinears | None = None,
+        *,
+        vocab_size: int | None = None,
+        constants: Mapping[str, Any] | None = None,
     ) -> None:
         self._decoder, self._head = decoder, head
         self._encoder_states = encoder_states
+        self._constants = constants or {}
         self.state = state
-        self.vocab_size: int = head.weight.shape[0]  # type: ignore[assignment,index]
+        self.vocab_size: int = vocab_size or head.weight.shape[0]  # type: ignore[assignment,index]
         self.capacity = state.capacity
         self.device = encoder_states.device
         self.forwards = 0
@@ -49,7 +55,9 @@ class DecoderTarget:
 
     @property
     def takes_trees(self) -> bool:
-        """Whether the attention kernel takes a mask of ours."""
+        """Whether the decoder takes positions, and its attention kernel a mask of ours."""
+        if not takes_argument(type(self._decoder), "position_ids"):
+            return False  # swallowed by some that don't, without a word
         return self._decoder.config._attn_implementation in ("sdpa", "eager")
 
     @torch.no_grad()
@@ -71,7 +79,7 @@ class DecoderTarget:
 
     def _hidden(self, block: Tensor, parents: Sequence[int] | None) -> Tensor:
         """The decoder's last hidden states `[1, n, D]` for a block of ids `[1, n]`."""
-        shape: dict[str, Tensor] = {}
+        shape: dict[str, Any] = {}
         if parents is not None:
             positions, sees = tree_shape(parents, self.state.length, self.device)
             hidden_from = torch.zeros(sees.shape, dtype=self._encoder_states.dtype)
@@ -82,13 +90,24 @@ class DecoderTarget:
             encoder_hidden_states=self._encoder_states,
             use_cache=True,
             **shape,
+            **self._constants,
             **cache_argument(type(self._decoder), self.state.cache),
-        ).last_hidden_state
+        )[0]
 
     def beside(self) -> Self:
         """A second target on the same conditioning, nothing read yet; close it before this one."""
-        state = self.state.beside()
-        return type(self)(self._decoder, self._head, self._encoder_states, state)
+        return self._over(self._decoder, self.state.beside())
+
+    def _over(self, decoder: Any, state: DecoderState) -> Self:
+        """The same conditioning and head behind another decoder or state."""
+        return type(self)(
+            decoder,
+            self._head,
+            self._encoder_states,
+            state,
+            vocab_size=self.vocab_size,
+            constants=self._constants,
+        )
 
     def close(self) -> None:
         """Release the state and the packed layers."""
@@ -132,7 +151,13 @@ def check_inference_mode(model: nn.Module, role: str) -> None:
 
 def block_layers(decoder: nn.Module, head: nn.Module) -> list[nn.Module]:
     """The layers that a decoder's passes go through."""
-    return [*decoder.modules(), head]
+    return [*decoder.modules(), *head.modules()]
+
+
+def layer_list(decoder: nn.Module) -> tuple[str, nn.ModuleList]:
+    """A decoder's layers, and where they are: a dotted path from it."""
+    lists = (found for found in decoder.named_modules() if isinstance(found[1], nn.ModuleList))
+    return next(lists)  # type: ignore[return-value]  # outermost first
 
 
 def first_layers(decoder: Any, count: int) -> Any:
@@ -141,12 +166,19 @@ def first_layers(decoder: Any, count: int) -> Any:
     Raises:
         ModelError: there are not that many layers to leave out.
     """
-    total = len(decoder.layers)
-    if not 1 <= count < total:
+    path, layers = layer_list(decoder)
+    if not 1 <= count < len(layers):
         raise ModelError(
-            f"early exit after layer {count}: the decoder has {total} layers, so 1 to {total - 1}"
+            f"early exit after layer {count}: the decoder has {len(layers)} layers, so 1 to "
+            f"{len(layers) - 1}"
         )
-    clone = copy.copy(decoder)
-    clone._modules = dict(decoder._modules)
-    clone.layers = nn.ModuleList(list(decoder.layers)[:count])
+    return with_module(decoder, path, nn.ModuleList(list(layers)[:count]))
+
+
+def with_module(module: Any, path: str, part: nn.Module) -> Any:
+    """A module that shares everything with the given one, but for the part at a dotted path."""
+    clone = copy.copy(module)
+    clone._modules = dict(module._modules)
+    name, _, rest = path.partition(".")
+    clone._modules[name] = with_module(module._modules[name], rest, part) if rest else part
     return clone

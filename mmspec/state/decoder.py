@@ -8,7 +8,7 @@ Rollback is to an absolute position, never clamped, never below the frozen prefi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -37,6 +37,10 @@ class DecoderState:
         layers: decoder layers.
         capacity: positions that the decoder can hold (its context length).
         cross_attention: the decoder also attends to an encoder's states, kept frozen.
+        frozen_layers: indices of layers that attend to such states and to nothing else.
+
+    Raises:
+        StateError: the first layer would be frozen; its memory tells transformers the length.
 
     Example:
         >>> state = DecoderState(layers=2, capacity=8, cross_attention=False)
@@ -44,7 +48,16 @@ class DecoderState:
         (0, 0, 8)
     """
 
-    def __init__(self, layers: int, capacity: int, *, cross_attention: bool) -> None:
+    def __init__(
+        self,
+        layers: int,
+        capacity: int,
+        *,
+        cross_attention: bool,
+        frozen_layers: Collection[int] = (),
+    ) -> None:
+        if 0 in frozen_layers:
+            raise StateError("layer 0 can't be frozen: its memory tells transformers the length")
         self.capacity = capacity
         self.frozen = 0
         self._length = 0
@@ -53,12 +66,15 @@ class DecoderState:
         self._number = next(_state_numbers)
         self._closed = False
         self._lender: DecoderState | None = None
-        self._growing = [GrowingLayer(self) for _ in range(layers)]
+        self._layers: list[GrowingLayer | FrozenLayer] = [
+            FrozenLayer() if layer in frozen_layers else GrowingLayer(self)
+            for layer in range(layers)
+        ]
         self._conditioning = [FrozenLayer() for _ in range(layers)] if cross_attention else []
         self._cache = self._assemble()
 
     def _assemble(self) -> Cache:
-        growing = Cache(layers=list(self._growing))
+        growing = Cache(layers=list(self._layers))
         if not self._conditioning:
             return growing
         return EncoderDecoderCache(growing, Cache(layers=list(self._conditioning)))
@@ -77,7 +93,10 @@ class DecoderState:
         if not self._length:
             raise StateError("a state can be lent only once its prompt has been read")
         borrower = DecoderState(0, self.capacity, cross_attention=False)
-        borrower._growing = [GrowingLayer(borrower, lender) for lender in self._growing[:layers]]
+        borrower._layers = [
+            GrowingLayer(borrower, layer) if isinstance(layer, GrowingLayer) else layer
+            for layer in self._layers[:layers]
+        ]
         borrower._conditioning = self._conditioning[:layers]
         borrower._cache = borrower._assemble()
         borrower._lender = self
@@ -90,7 +109,11 @@ class DecoderState:
         For reading something else, or the same again, without touching this state.
         """
         self._check_open()
-        other = DecoderState(len(self._growing), self.capacity, cross_attention=False)
+        other = DecoderState(0, self.capacity, cross_attention=False)
+        other._layers = [
+            GrowingLayer(other) if isinstance(layer, GrowingLayer) else layer
+            for layer in self._layers
+        ]
         other._conditioning = self._conditioning
         other._cache = other._assemble()
         return other
@@ -113,14 +136,32 @@ class DecoderState:
         return self._cache
 
     def growing(self, layer: int) -> GrowingLayer:
-        """A layer's self-attention memory, for code that runs the layers itself."""
+        """A layer's self-attention memory, for code that runs the layers itself.
+
+        Raises:
+            StateError: the layer attends to conditioning only.
+        """
         self._check_open()
-        return self._growing[layer]
+        found = self._layers[layer]
+        if not isinstance(found, GrowingLayer):
+            raise StateError(f"layer {layer} has no self-attention: its memory is conditioning")
+        return found
+
+    @property
+    def _growing(self) -> list[GrowingLayer]:
+        return [layer for layer in self._layers if isinstance(layer, GrowingLayer)]
 
     def conditioning(self, layer: int) -> FrozenLayer:
-        """A layer's cross-attention memory."""
+        """A layer's cross-attention memory.
+
+        Raises:
+            StateError: it has none.
+        """
         self._check_open()
-        return self._conditioning[layer]
+        found = self._conditioning[layer] if self._conditioning else self._layers[layer]
+        if not isinstance(found, FrozenLayer):
+            raise StateError(f"layer {layer} has no cross-attention: its memory grows")
+        return found
 
     @property
     def length(self) -> int:
@@ -236,7 +277,7 @@ class DecoderState:
     def close(self) -> None:
         """Release the memory; every later use raises. Closing twice is harmless."""
         self._closed = True
-        self._growing, self._conditioning, self._lender = [], [], None
+        self._layers, self._conditioning, self._lender = [], [], None
         self._cache = Cache(layers=[])
 
     def __enter__(self) -> DecoderState:
