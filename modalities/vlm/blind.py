@@ -34,8 +34,9 @@ class BlindDraft(ModelDraft):
     conditioning = "none"
 
     def open(self, request: Request) -> Drafter | None:
-        """A drafter that reads the words when first asked; None where there are none."""
-        return super().open(request) if self._words(request) else None
+        """A drafter that reads the words when first asked; None where none or too many are left."""
+        count, context = len(self._words(request)), self.drafter.family.context(self.drafter.model)
+        return super().open(request) if 0 < count < context else None
 
     def _prepared(self, request: Request) -> Prepared:
         model, words = self.drafter.model, self._words(request)
