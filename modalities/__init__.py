@@ -11,6 +11,9 @@ from types import ModuleType
 from mmspec.errors import ModelError
 
 ADAPTERS = {
+    "blip": "mmspec.modalities.vlm.blip",
+    "blip_text_model": "mmspec.modalities.vlm.blip",
+    "florence2": "mmspec.modalities.vlm.florence2",
     "gemma3": "mmspec.modalities.vlm.gemma3",
     "got_ocr2": "mmspec.modalities.vlm.got_ocr2",
     "idefics3": "mmspec.modalities.vlm.idefics3",
@@ -18,12 +21,15 @@ ADAPTERS = {
     "llava": "mmspec.modalities.vlm.llava",
     "llava_onevision": "mmspec.modalities.vlm.llava_onevision",
     "paddleocr_vl": "mmspec.modalities.vlm.paddleocr_vl",
+    "mllama": "mmspec.modalities.vlm.mllama",
     "paligemma": "mmspec.modalities.vlm.paligemma",
+    "pix2struct": "mmspec.modalities.vlm.pix2struct",
     "qwen2_5_vl": "mmspec.modalities.vlm.qwen2_5_vl",
     "qwen2_audio": "mmspec.modalities.vlm.qwen2_audio",
     "qwen2_vl": "mmspec.modalities.vlm.qwen2_vl",
     "qwen3_vl": "mmspec.modalities.vlm.qwen3_vl",
     "smolvlm": "mmspec.modalities.vlm.smolvlm",
+    "vision-encoder-decoder": "mmspec.modalities.vlm.vision_encoder_decoder",
     "voxtral": "mmspec.modalities.vlm.voxtral",
     "whisper": "mmspec.modalities.whisper",
 }

@@ -100,12 +100,10 @@ def steps_of(model: Any, family: Family) -> TextSteps:
     Raises:
         ModelError: an end or a placeholder outside the vocabulary.
     """
-    ends = model.generation_config.eos_token_id
-    ends = [] if ends is None else ends if isinstance(ends, list) else [ends]
-    size = family.head(model).weight.shape[0]
+    size = family.vocab_size(model)
     # A placeholder may stand beyond the vocabulary that the decoder predicts.
     reserved = frozenset(unit for unit in family.reserved(model) if unit < size)
     try:
-        return TextSteps(size, frozenset(ends), reserved)
+        return TextSteps(size, family.ends(model), reserved)
     except ValueError as error:
         raise ModelError(f"the generation config doesn't fit the model: {error}") from None

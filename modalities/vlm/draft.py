@@ -171,7 +171,7 @@ class ModelDraft:
                 "mmspec.generate(model, inputs, ...), which hands it the inputs"
             )
         inputs = request.inputs(self.drafter)
-        return prepare(self.drafter.model, inputs, max_new_tokens=request.room + 1)
+        return prepare(self.drafter.model, inputs, max_new_tokens=request.room + 1, num_beams=1)
 
     def _read_prompt(
         self, request: Request, prepared: Prepared, opened: Target
@@ -224,4 +224,4 @@ def weights_of(decoder: Any, head: Any) -> int:
     """Weights that a step of a decoder reads: layers and vocabulary projection, no embeddings."""
     embeddings = {id(weight) for weight in decoder.get_input_embeddings().parameters()}
     own = (weight.numel() for weight in decoder.parameters() if id(weight) not in embeddings)
-    return sum(own) + head.weight.numel()
+    return sum(own) + sum(weight.numel() for weight in head.parameters())

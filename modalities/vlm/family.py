@@ -62,6 +62,15 @@ class Family:
         """The vocabulary projection behind it."""
         return model.get_output_embeddings()
 
+    def vocab_size(self, model: Any) -> int:
+        """Width of the rows that it makes."""
+        return self.head(model).weight.shape[0]  # type: ignore[index,union-attr,return-value]
+
+    def ends(self, model: Any) -> frozenset[int]:
+        """Units that end an output, unless a request says otherwise."""
+        ends = model.generation_config.eos_token_id
+        return frozenset([] if ends is None else ends if isinstance(ends, list) else [ends])
+
     def reserved(self, model: Any) -> frozenset[int]:
         """Ids that stand for what isn't text: they are never drafted."""
         found = (getattr(model.config, name, None) for name in self.placeholders)

@@ -7,7 +7,7 @@ prefix left in memory is never written again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -105,8 +105,13 @@ class PrefixTarget:
             position_ids=positions if self._behind is None else positions + self._behind,
             attention_mask=mask,
             use_cache=True,
+            **self._told(size),
             **cache_argument(type(self._decoder), self.state.cache),
         ).last_hidden_state
+
+    def _told(self, size: int) -> Mapping[str, Any]:
+        """What else the decoder takes with a block of `size` units."""
+        return {}
 
     def _mask(self, positions: Tensor, sees: Tensor) -> Any:
         """What the decoder takes as a mask: places `[n]`, what each unit sees `[n, length + n]`."""

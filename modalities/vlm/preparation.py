@@ -45,7 +45,10 @@ class Prepared:
     @property
     def is_padded(self) -> bool:
         """Whether the prompt has positions that are masked out."""
-        masks = [self.inputs.get(name) for name in ("attention_mask", "decoder_attention_mask")]
+        names = ["decoder_attention_mask"]
+        if "encoder_outputs" not in self.inputs:  # else the other one is the encoder's
+            names.append("attention_mask")
+        masks = [self.inputs.get(name) for name in names]
         of_prompt = [m for m in masks if m is not None and m.shape[-1] == self.input_ids.shape[1]]
         return any(not bool(mask.all()) for mask in of_prompt)
 

@@ -1,0 +1,92 @@
+"""Llama 3.2 Vision: some layers of a language model attend to the image, and to nothing else.
+
+The image's ids stand in the prompt, but what they are read as says nothing: what is seen is kept
+by those layers, computed with the prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from mmspec.errors import ModelError
+from mmspec.kernels import PackedLinears
+from mmspec.modalities.decoder import block_layers
+from mmspec.modalities.vlm.crossing import rows_of
+from mmspec.modalities.vlm.family import Family, text_config
+from mmspec.modalities.vlm.prefixed import PrefixTarget
+from mmspec.modalities.vlm.preparation import Prepared
+from mmspec.state import DecoderState
+
+MASKS = ("cross_attention_mask", "full_text_row_masked_out_mask")
+"""What the decoder is told of the images that a unit sees, one row per unit."""
+
+
+class MllamaTarget(PrefixTarget):
+    """A decoder with layers of both kinds; every unit sees what the prompt's last one saw."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._sight: Mapping[str, Tensor] = {}
+
+    @torch.no_grad()
+    def read_prompt(self, places: Tensor | None = None) -> Tensor:
+        """As its base; the masks that the model makes for its decoder are kept.
+
+        Raises:
+            ModelError: some places were to be left out: none of them holds an image.
+        """
+        if places is not None:
+            raise ModelError("Mllama keeps its image out of the prompt: there is nothing to thin")
+        told: dict[str, Any] = {}
+        hook = self._decoder.register_forward_pre_hook(
+            lambda _, arguments, named: told.update(named), with_kwargs=True
+        )
+        try:
+            row = super().read_prompt()
+        finally:
+            hook.remove()
+        masks = {name: told.get(name) for name in MASKS}
+        self._sight = {name: mask[:, :, -1:] for name, mask in masks.items() if mask is not None}
+        return row
+
+    def _told(self, size: int) -> Mapping[str, Any]:
+        return {name: mask.expand(-1, -1, size, -1) for name, mask in self._sight.items()}
+
+    def early_exit(self, layers: int) -> Self:
+        """As its base."""
+        shallow = super().early_exit(layers)
+        shallow._sight = self._sight
+        return shallow
+
+
+class Mllama(Family):
+    """Llama 3.2 Vision."""
+
+    model_types = ("mllama",)
+    model_class = "MllamaForConditionalGeneration"
+    placeholders = ("image_token_index",)
+    towers = ("model.vision_model",)
+
+    def rows(self, model: Any, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Each row has its own images, padded to the most of any."""
+        return rows_of(inputs)
+
+    def open(self, prepared: Prepared, *, packed: bool) -> Any:
+        """The decoder, nothing read yet. Close it when done."""
+        model = prepared.model
+        decoder, head = self.decoder(model), self.head(model)
+        state = DecoderState(
+            len(decoder.layers),
+            self.room(prepared),
+            cross_attention=False,
+            frozen_layers=text_config(model).cross_attention_layers,
+        )
+        packs = PackedLinears(block_layers(decoder, head)).open() if packed else None
+        return MllamaTarget(prepared, decoder, head, state, packs)
+
+
+FAMILY = Mllama()
