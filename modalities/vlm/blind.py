@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from mmspec.errors import ModelError
 from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.vlm.draft import ModelDraft
 from mmspec.modalities.vlm.preparation import Prepared, prepare
@@ -28,10 +29,17 @@ class BlindDraft(ModelDraft):
 
     Images leave no trace in its prompt, so its positions are its own. It costs no encoder run and
     a short prompt, and knows nothing but what the language alone says.
+
+    Raises:
+        ModelError: the drafter's image doesn't stand in its prompt.
     """
 
     name: str = "blind"
     conditioning = "none"
+
+    def __post_init__(self) -> None:
+        check_in_prompt(self.drafter, "be left out")
+        super().__post_init__()
 
     def open(self, request: Request) -> Drafter | None:
         """A drafter that reads the words when first asked; None where none or too many are left."""
@@ -49,6 +57,19 @@ class BlindDraft(ModelDraft):
         placeholders = self.target.family.reserved(self.target.model)
         words = without_images(request.prompt, placeholders, marks(self.target))
         return [own for unit in words for own in self.vocabulary.to_draft(unit)]
+
+
+def check_in_prompt(drafter: Checkpoint, wanted: str) -> None:
+    """Raise where a drafter's image doesn't stand in its prompt.
+
+    Raises:
+        ModelError: says what was wanted of it.
+    """
+    if not drafter.family.in_prompt:
+        raise ModelError(
+            f"{type(drafter.model).__name__} attends to its image beside the prompt, where it "
+            f"can't {wanted}: draft with the model as it is, or with another one"
+        )
 
 
 def without_images(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.decoder import DecoderTarget, block_layers, first_layers, layer_list
@@ -54,6 +54,7 @@ class CrossingFamily(Family):
     """A family of models whose decoder attends across to what an encoder made of the image."""
 
     placeholders = ()
+    in_prompt = False
     endless = False
     most_images = 1
 

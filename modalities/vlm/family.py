@@ -31,6 +31,7 @@ class Family:
         media_inputs: the inputs that hold images or sounds.
         towers: where its encoders are, as dotted paths from the model.
         hears: it listens; else it looks.
+        in_prompt: an image takes positions of the prompt, one for each part of it.
         endless: its positions go on past what it was trained for (rotary ones), as with `generate`.
         instructions: what it is told by task; None: nothing, it does what it was trained for.
         takes_text: it can be told something else.
@@ -43,6 +44,7 @@ class Family:
     media_inputs: tuple[str, ...] = ("pixel_values",)
     towers: tuple[str, ...] = ("model.vision_tower",)
     hears: bool = False
+    in_prompt: bool = True
     endless: bool = True
     instructions: Mapping[str, str | None] = INSTRUCTIONS
     takes_text: bool = True

@@ -70,6 +70,7 @@ class Mllama(Family):
     model_class = "MllamaForConditionalGeneration"
     placeholders = ("image_token_index",)
     towers = ("model.vision_model",)
+    in_prompt = False
 
     def rows(self, model: Any, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Each row has its own images, padded to the most of any."""

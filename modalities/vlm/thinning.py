@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmspec.errors import ModelError, OptionError
+from mmspec.errors import OptionError
+from mmspec.modalities.vlm.blind import check_in_prompt
 from mmspec.modalities.vlm.draft import ModelDraft
 from mmspec.modalities.vlm.prefixed import PrefixTarget
 from mmspec.modalities.vlm.preparation import Prepared
@@ -34,12 +35,14 @@ class ThinnedDraft(ModelDraft):
 
     Raises:
         OptionError: not a share or a number of positions.
+        ModelError: the drafter's image doesn't stand in its prompt.
     """
 
     name: str = "thinned"
     keep: float | int = 0.25
 
     def __post_init__(self) -> None:
+        check_in_prompt(self.drafter, "be thinned")
         if isinstance(self.keep, bool) or not 0 < self.keep < math.inf:
             raise OptionError(f"keep={self.keep!r}: expected a share up to 1.0 or a number")
         if isinstance(self.keep, float) and self.keep > 1:
@@ -50,11 +53,6 @@ class ThinnedDraft(ModelDraft):
         self, request: Request, prepared: Prepared, opened: Any
     ) -> tuple[Sequence[int], Tensor]:
         prompt = prepared.prompt
-        if not isinstance(opened, PrefixTarget):
-            raise ModelError(
-                f"{type(self.drafter.model).__name__} keeps its image out of the prompt: there are "
-                "no visual positions to thin"
-            )
         visual = visual_places(prompt, self.drafter.family.reserved(self.drafter.model))
         count = how_many(self.keep, len(visual))
         if count == len(visual):

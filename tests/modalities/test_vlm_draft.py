@@ -24,6 +24,7 @@ from mmspec.modalities.vlm.thinning import ThinnedDraft, kept
 from mmspec.prefix import Prefix
 from mmspec.report import Report
 
+from . import tiny_crossing
 from .tiny_prefix import CLOSE, MEDIA, OPEN, TEXT, VOCAB, inputs, tiny
 
 FAMILIES = ("llava", "qwen2_vl", "gemma3", "idefics3")
@@ -310,6 +311,13 @@ def test_places_are_kept_by_attention_and_by_distance() -> None:
         assert len(set(found)) == count == len(found)
         assert found == sorted(found)
     assert kept(visual, 10, weights) == visual
+
+
+def test_only_what_stands_in_a_prompt_can_be_left_out_of_it() -> None:
+    target, across = Checkpoint.of(model_of("llava")), tiny_crossing.tiny("mllama")
+    for draft, what in ((Thinned(across), "be thinned"), (Blind(across), "be left out")):
+        with pytest.raises(ModelError, match=f"beside the prompt, where it can't {what}"):
+            vlm_draft_for(draft, target, False)
 
 
 def test_a_language_model_has_nothing_to_thin() -> None:
