@@ -5,16 +5,20 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import mmspec
 from mmspec.drafting import Blind, Thinned, vlm_draft_for
 from mmspec.errors import ModelError, OptionError
+from mmspec.loading import load_model
 from mmspec.modalities.vlm import places as place_reading
 from mmspec.modalities.vlm.blind import BlindDraft, marks, without_images
 from mmspec.modalities.vlm.checkpoint import Checkpoint
@@ -248,6 +252,25 @@ def test_leaving_places_out_is_looking_away_from_them(name: str) -> None:
     assert not torch.allclose(law, same, atol=0.1)
 
 
+@pytest.mark.parametrize("name", ["llava", "qwen3_vl"])
+def test_a_renumbered_position_would_be_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check above against its fault: kept places that move up to the front."""
+    thin = place_reading._thinned
+
+    def renumbered(named: dict[str, Any], places: Tensor) -> dict[str, Any]:
+        made = thin(named, places)
+        return {**made, "position_ids": made["position_ids"][..., :1] + torch.arange(len(places))}
+
+    prompt = given_to(name, "image")["input_ids"][0].tolist()
+    read = [place for place in range(len(prompt)) if place != prompt.index(MEDIA)]
+    right, law = behind(name, read)
+    monkeypatch.setattr(place_reading, "_thinned", renumbered)
+    wrong, other = behind(name, read)
+    right.close()
+    wrong.close()
+    assert not torch.allclose(law, other, atol=0.1)
+
+
 def test_positions_of_three_axes_stay_where_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     """Qwen2-VL's decoder takes its masks by kind of layer, so its positions are looked at."""
     taken: list[Tensor] = []
@@ -371,6 +394,33 @@ class Strings:
 
     def get_vocab(self) -> dict[str, int]:
         return {f"<{unit}>": place for unit, place in enumerate(self._ids)}
+
+
+def test_a_language_model_is_found_by_name(tmp_path: Path) -> None:
+    words = tmp_path / "words"
+    words_of("llava").save_pretrained(words)
+    strings = Tokenizer(WordLevel({f"w{unit}": unit for unit in range(VOCAB)}, unk_token="w3"))
+    PreTrainedTokenizerFast(tokenizer_object=strings).save_pretrained(words)
+    target = Checkpoint.of(model_of("llava"))
+    for spelling in (str(words), f"blind:{words}"):
+        found = vlm_draft_for(spelling, target, False)
+        assert isinstance(found, BlindDraft)
+        assert found.name == "words"
+        assert found.drafter.tokenizer.get_vocab()["w7"] == 7
+    with pytest.raises(ModelError, match="sees no image"):
+        vlm_draft_for(f"thin:0.5:{words}", target, False)
+    report = drafted("llava", str(words))
+    expected = drafted("llava", Blind(twin_of("llava")))
+    assert (report.proposed, report.accepted) == (expected.proposed, expected.accepted)
+    with pytest.raises(ModelError, match="no adapter for model type 'llama'"):
+        load_model(words)
+
+
+def test_what_cant_draft_as_a_language_model_says_why() -> None:
+    target = Checkpoint.of(model_of("llava"))
+    eyes = model_of("llava").model.vision_tower
+    with pytest.raises(ModelError, match="no vocabulary projection"):
+        vlm_draft_for(eyes, target, False)
 
 
 def test_another_tokenizer_is_bridged() -> None:
