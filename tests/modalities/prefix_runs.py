@@ -95,14 +95,24 @@ def speculated(
 
 @contextmanager
 def decoding(
-    name: str, prompt: Given, drafter: Any = None, gamma: int = 4, units: int = UNITS
+    name: str, prompt: Given, draft: Any = None, gamma: int = 4, units: int = UNITS
 ) -> Iterator[tuple[Session, Account]]:
-    """A request to be decoded round by round; a drafting model drafts on however unsure it is."""
+    """A request to be decoded round by round.
+
+    Args:
+        name: the family.
+        prompt: its inputs.
+        draft: a drafting model, which drafts on however unsure it is; or what makes a kind of
+            drafter for a checkpoint.
+        gamma: units drafted per round.
+        units: its length.
+    """
     checkpoint = Checkpoint.of(model_of(name), packed=False)
-    draft: Draft = NoDraft()
-    if drafter is not None:
-        draft = ModelDraft(checkpoint, Checkpoint.of(drafter, packed=False), sure=0)
-    pair = Pair(checkpoint, draft, FixedPolicy(gamma), BlockCosts())
+    if isinstance(draft, torch.nn.Module):
+        kind: Draft = ModelDraft(checkpoint, Checkpoint.of(draft, packed=False), sure=0)
+    else:
+        kind = NoDraft() if draft is None else draft(checkpoint)
+    pair = Pair(checkpoint, kind, FixedPolicy(gamma), BlockCosts())
     prepared = prepare(checkpoint.model, prompt, max_new_tokens=units, eos_token_id=None)
     account = Account(Clock(checkpoint.device))
     with session(pair, prepared, account, sampling=Sampling(), inputs=lambda _: prompt) as opened:
