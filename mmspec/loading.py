@@ -151,7 +151,7 @@ def _read_checkpoint(
 
     family = adapter_for(config.model_type).FAMILY
     dtype = _dtype(dtype, device, half=torch.bfloat16)
-    model = getattr(transformers, family.model_class).from_pretrained(
+    model = getattr(transformers, family.class_for(config)).from_pretrained(
         source, dtype=dtype, use_safetensors=True, **code
     )
     return model, load_processor(source, config, **code)

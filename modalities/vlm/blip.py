@@ -20,10 +20,15 @@ from mmspec.modalities.vlm.prompting import with_text
 class Blip(CrossingFamily):
     """BLIP, for captions (a text is how they begin) and for questions."""
 
-    model_types = ("blip",)
+    model_types = ("blip", "blip_text_model")
     model_class = "BlipForConditionalGeneration"
     towers = ("vision_model",)
     instructions: Mapping[str, str | None] = {"caption": None}
+
+    def class_for(self, config: Any) -> str:
+        """Both kinds have the same model type; the checkpoint says which one it is."""
+        answers = "BlipForQuestionAnswering"
+        return answers if answers in (config.architectures or ()) else self.model_class
 
     def inputs(
         self, processor: Any, images: list[Image.Image], text: str | None

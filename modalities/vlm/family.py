@@ -56,6 +56,10 @@ class Family:
         """What its processor makes of images and an instruction."""
         return chat(processor, images, text)
 
+    def class_for(self, config: Any) -> str:
+        """Name of the transformers class that loads a checkpoint with this configuration."""
+        return self.model_class
+
     def decoder(self, model: Any) -> Any:
         """The module that a block of units runs through: embeddings, layers, final norm."""
         return model.get_decoder()
