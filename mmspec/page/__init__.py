@@ -1,19 +1,25 @@
 """A run as one page of HTML that needs nothing beside itself: no script, no network, no font.
 
-`recording_of` turns a transcription into plain data, `render_page` turns that into HTML.
+`recording_of` and `sight_of` turn a transcription and a description into plain data, `render_page`
+turns that into HTML.
 """
 
-from mmspec.page.data import Failure, PageData, Recording, recording_of
+from mmspec.page.data import Decoded, Failure, PageData
 from mmspec.page.pieces import TokenTexts
+from mmspec.page.recordings import Recording, recording_of
 from mmspec.page.rendering import render_page
+from mmspec.page.sights import Sight, sight_of
 from mmspec.page.spectrogram import log_mel
 
 __all__ = [
+    "Decoded",
     "Failure",
     "PageData",
     "Recording",
+    "Sight",
     "TokenTexts",
     "log_mel",
     "recording_of",
     "render_page",
+    "sight_of",
 ]

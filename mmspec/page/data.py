@@ -1,26 +1,16 @@
-"""What a page shows, as plain data: recordings with their tokens, rounds and pictures."""
+"""What a page shows, as plain data: outputs with their tokens and rounds, whatever they are of."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
-import numpy as np
-
-from mmspec.modalities.whisper_words import Word
+from mmspec.grounding import Grounding
 from mmspec.page.pieces import Piece, TokenTexts
-from mmspec.page.spectrogram import picture
+from mmspec.page.wording import ANYTHING, HEARD, Wording
 from mmspec.report import Report
 from mmspec.trace import Origin, Round
-from mmspec.transcription import Transcription
-
-STRIP_S = 30.0
-"""Seconds in one row of the spectrogram."""
-
-FINE_S = 120.0
-"""Longer recordings get a coarser picture: an hour has to stay a file that opens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,46 +54,25 @@ class RoundRow:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Spoken:
-    """Something with a time: a segment, a word or a token; `tokens` are indices of the output."""
-
-    text: str
-    start_s: float
-    end_s: float
-    tokens: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Strip:
-    """A stretch of the spectrogram."""
-
-    start_s: float
-    end_s: float
-    image: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """A recording that was transcribed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """An output and how it was obtained; each subclass knows what was given for it.
 
     Attributes:
-        spoken: what stands under the spectrogram.
-        spoken_kind: "words", "tokens" or "segments": the finest that has times.
+        words: what the page calls things.
+        language: of the text, where somebody knows.
         threshold: nats above which a drop makes a token grounded; None: classes aren't known.
         compared: per peer, None where no comparison ran.
     """
 
+    words: ClassVar[Wording]
+
     name: str
-    duration_s: float
-    language: str | None
     text: str
     tokens: tuple[Token, ...]
     rounds: tuple[RoundRow, ...]
-    spoken: tuple[Spoken, ...]
-    spoken_kind: str
-    strips: tuple[Strip, ...]
     report: Report
+    language: str | None = None
     threshold: float | None = None
     compared: Mapping[str, Any] | None = None
 
@@ -114,13 +83,29 @@ class Recording:
         names = dict.fromkeys([*self.report.drafters, *found])
         return [name for name in names if name is not None and name in found]
 
+    @property
+    def heading(self) -> str:
+        """What its text is called."""
+        raise NotImplementedError
+
+    @property
+    def facts(self) -> str:
+        """What there is to know of what was given, in a few words."""
+        raise NotImplementedError
+
+    @property
+    def amount(self) -> float:
+        """How much was given, by the measure of its `words`."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A recording that couldn't be transcribed."""
+    """Something that couldn't be decoded."""
 
     name: str
     error: str
+    words: Wording = HEARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,61 +113,87 @@ class PageData:
     """A run."""
 
     settings: Mapping[str, Any]
-    entries: tuple[Recording | Failure, ...]
+    entries: tuple[Decoded | Failure, ...]
 
     @property
-    def recordings(self) -> list[Recording]:
-        """Those that were transcribed."""
-        return [entry for entry in self.entries if isinstance(entry, Recording)]
+    def decoded(self) -> list[Decoded]:
+        """What didn't fail."""
+        return [entry for entry in self.entries if isinstance(entry, Decoded)]
+
+    @property
+    def words(self) -> Wording:
+        """What all entries have in common."""
+        kinds = [entry.words for entry in self.entries]
+        return kinds[0] if kinds and kinds.count(kinds[0]) == len(kinds) else ANYTHING
 
 
-def recording_of(
-    name: str,
-    said: Transcription,
+class Said(Protocol):
+    """What a transcription and a description have in common."""
+
+    @property
+    def text(self) -> str:
+        """What was said."""
+        ...
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The same as token ids."""
+        ...
+
+    @property
+    def report(self) -> Report:
+        """How it was obtained."""
+        ...
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """The same for each id."""
+        ...
+
+    @property
+    def trace(self) -> tuple[Round, ...]:
+        """Every round."""
+        ...
+
+    @property
+    def grounding(self) -> Grounding | None:
+        """What each id owes to the conditioning, where that was asked for."""
+        ...
+
+
+def decoding_of(
+    said: Said,
     texts: TokenTexts,
     *,
-    duration_s: float,
-    mel: tuple[np.ndarray, float] | None = None,
+    times: Sequence[float | None] | None = None,
     compared: Mapping[str, Any] | None = None,
-) -> Recording:
-    """A transcription as a page shows it.
+) -> dict[str, Any]:
+    """What every kind of output has, as `Decoded` takes it.
 
     Args:
-        name: of the recording.
-        said: with word times and grounding where these were asked for.
+        said: with grounding where that was asked for.
         texts: turns ids into text.
-        duration_s: length of the audio.
-        mel: levels and frames per second, as `log_mel` returns them.
+        times: when each id is said.
         compared: peers' comparisons.
     """
     grounding, unknown = said.grounding, [None] * len(said.ids)
-    tokens = tuple(
-        Token(*facts)
-        for facts in zip(
-            said.ids,
-            texts.sequence(said.ids),
-            said.origins,
-            unknown if said.unit_times is None else said.unit_times,
-            unknown if grounding is None else grounding.classes,
-            unknown if grounding is None else grounding.drops,
-            strict=True,
-        )
+    tokens = zip(
+        said.ids,
+        texts.sequence(said.ids),
+        said.origins,
+        unknown if times is None else times,
+        unknown if grounding is None else grounding.classes,
+        unknown if grounding is None else grounding.drops,
+        strict=True,
     )
-    kind, spoken = _spoken(said, tokens, duration_s)
-    return Recording(
-        name=name,
-        duration_s=duration_s,
-        language=said.language,
-        text=said.text,
-        tokens=tokens,
-        rounds=tuple(_row(number, done, texts) for number, done in enumerate(said.trace)),
-        spoken=spoken,
-        spoken_kind=kind,
-        strips=_strips(duration_s, mel),
-        report=said.report,
-        threshold=None if grounding is None else grounding.threshold,
-        compared=compared,
-    )
+    return {
+        "text": said.text,
+        "tokens": tuple(Token(*facts) for facts in tokens),
+        "rounds": tuple(_row(number, done, texts) for number, done in enumerate(said.trace)),
+        "report": said.report,
+        "threshold": None if grounding is None else grounding.threshold,
+        "compared": compared,
+    }
 
 
 def _row(number: int, done: Round, texts: TokenTexts) -> RoundRow:
@@ -198,54 +209,3 @@ def _row(number: int, done: Round, texts: TokenTexts) -> RoundRow:
         block=done.block,
         seconds=done.draft_s + done.verify_s,
     )
-
-
-def _spoken(
-    said: Transcription, tokens: Sequence[Token], duration_s: float
-) -> tuple[str, tuple[Spoken, ...]]:
-    """The finest things that have times."""
-    if said.words:
-        return "words", tuple(_of_words(said.words, tokens))
-    if any(token.start_s is not None for token in tokens):
-        return "tokens", tuple(_of_tokens(tokens, duration_s))
-    segments = [
-        Spoken(part.text.strip(), part.start_s, min(part.end_s, duration_s))
-        for part in said.segments
-        if part.text.strip()
-    ]
-    return "segments", tuple(segments)
-
-
-def _of_words(words: Sequence[Word], tokens: Sequence[Token]) -> Iterator[Spoken]:
-    """Words with their tokens; other tokens, times among them, lie between."""
-    places = iter(enumerate(tokens))
-    for word in words:
-        found = [next((i for i, t in places if t.unit == unit), None) for unit in word.ids]
-        mine = tuple(index for index in found if index is not None)
-        yield Spoken(word.text.strip(), word.start_s, word.end_s, mine)
-
-
-def _of_tokens(tokens: Sequence[Token], duration_s: float) -> list[Spoken]:
-    timed = [(i, token) for i, token in enumerate(tokens) if token.start_s is not None]
-    ends = [token.start_s for _, token in timed[1:]] + [duration_s]
-    return [
-        Spoken(token.piece.text, token.start_s, end or duration_s, (index,))
-        for (index, token), end in zip(timed, ends, strict=True)
-        if token.start_s is not None and not token.piece.is_time
-    ]
-
-
-def _strips(duration_s: float, mel: tuple[np.ndarray, float] | None) -> tuple[Strip, ...]:
-    count = max(1, math.ceil(duration_s / STRIP_S))
-    width, shades = (1500, 48) if duration_s <= FINE_S else (800, 16)
-    strips = []
-    for number in range(count):
-        start_s = number * STRIP_S
-        end_s = min(duration_s, start_s + STRIP_S)
-        image = None
-        if mel is not None:
-            levels, per_s = mel
-            part = levels[:, round(start_s * per_s) : round(end_s * per_s)]
-            image = picture(part, width, shades) if part.shape[1] else None
-        strips.append(Strip(start_s, end_s, image))
-    return tuple(strips)

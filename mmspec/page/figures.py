@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mmspec.page.data import Recording, Spoken, Strip
+from mmspec.page.recordings import Recording, Spoken, Strip
 from mmspec.report import Report
 
 WIDEST, NARROWEST, PX_PER_S = 1030, 300, 110
@@ -16,15 +16,15 @@ LETTER_PX, GAP_PX = 6.6, 7.0
 LANES = 6
 """Rows of labels under a strip; what doesn't fit keeps its tick and loses its text."""
 
-PHASES = {
-    "encode": "features and encoder",
-    "prefill": "prompts, language detection",
+PHASES = ("encode", "prefill", "draft", "verify", "reconcile", "post")
+"""In the order of a run."""
+
+OF_DECODING = {
     "draft": "the drafter's proposals",
     "verify": "the target's passes and the judgement",
     "reconcile": "commit, rollback, stops",
-    "post": "cutting into segments; word times and grounding where asked for",
 }
-DECODING = ("draft", "verify", "reconcile")
+"""What runs in the phases that are the same whatever is decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,13 +192,18 @@ def by_length(report: Report) -> list[Bar]:
     ]
 
 
-def phases(seconds: Mapping[str, float]) -> list[Phase]:
-    """The parts of a run's time, in the order of the run; shares of one."""
-    whole = sum(seconds.values())
+def phases(seconds: Mapping[str, float], known: Mapping[str, str]) -> list[Phase]:
+    """The parts of a run's time, in the order of the run; shares of one.
+
+    Args:
+        seconds: by phase.
+        known: what runs in the phases that differ from one kind of input to another.
+    """
+    whole, what = sum(seconds.values()), {**OF_DECODING, **known}
     found, start = [], 0.0
     for name in [*PHASES, *(name for name in seconds if name not in PHASES)]:
         spent = seconds.get(name, 0.0)
         share = spent / whole if whole else 0.0
-        found.append(Phase(name, PHASES.get(name, ""), spent, start, share))
+        found.append(Phase(name, what.get(name, ""), spent, start, share))
         start += share
     return found

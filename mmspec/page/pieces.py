@@ -23,12 +23,14 @@ class Piece:
         text: what to show, never empty.
         spaced: whether a space stands before it.
         is_time: it says when, not what.
+        breaks: a line ends with it.
         whole: the text that it completes together with the parts before it; None for a part.
     """
 
     text: str
     spaced: bool = False
     is_time: bool = False
+    breaks: bool = False
     whole: str | None = None
 
 
@@ -37,11 +39,13 @@ class TokenTexts:
 
     Args:
         tokenizer: decodes ids.
-        time_begin: ids from here on are times.
+        time_begin: ids from here on are times; the vocabulary's size where there are none.
         seconds: what such an id means.
     """
 
-    def __init__(self, tokenizer: Any, time_begin: int, seconds: Callable[[int], float]) -> None:
+    def __init__(
+        self, tokenizer: Any, time_begin: int, seconds: Callable[[int], float] = float
+    ) -> None:
         self._tokenizer, self._time_begin, self._seconds = tokenizer, time_begin, seconds
         self._special = frozenset(tokenizer.all_special_ids)
         self._alone: dict[int, str] = {}
@@ -51,6 +55,11 @@ class TokenTexts:
         """As an `mmspec.Transcriber`'s target spells and times its tokens."""
         steps = transcriber.descriptor
         return cls(transcriber.processor.tokenizer, steps.timestamp_begin, steps.seconds)
+
+    @classmethod
+    def of_viewer(cls, viewer: Any) -> TokenTexts:
+        """As an `mmspec.Viewer`'s target spells its tokens."""
+        return cls(viewer.processor.tokenizer, viewer.descriptor.vocab_size)
 
     def sequence(self, ids: Sequence[int]) -> list[Piece]:
         """A piece per id, in order; a character of several tokens is shown at its last one."""
@@ -99,11 +108,13 @@ def _shown(text: str) -> Piece:
         ('on', True, '␣', 'U+200D')
     """
     if not text.strip():
-        return Piece("".join(SPACES.get(space, "␣") for space in text), whole=text)
+        shown = "".join(SPACES.get(space, "␣") for space in text)
+        return Piece(shown, breaks="\n" in text, whole=text)
     body = neutral(text.strip())
     if not any(_visible(character) for character in body):
         body = " ".join(f"U+{ord(character):04X}" for character in body)
-    return Piece(body, spaced=text[0].isspace(), whole=text)
+    ends = text[len(text.rstrip()) :]
+    return Piece(body, spaced=text[0].isspace(), breaks="\n" in ends, whole=text)
 
 
 def _visible(character: str) -> bool:

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from mmspec.formats import neutral
 from mmspec.page import figures
 from mmspec.page.data import PageData, Token
+from mmspec.page.wording import Wording
 from mmspec.totals import total
 
 ROUNDS_SHOWN, STRIPS_SHOWN, OFFSETS_SHOWN, SEGMENTS_SHOWN = 200, 8, 10, 20
@@ -31,8 +32,8 @@ PARITY = {
 
 def render_page(page: PageData) -> str:
     """The whole page."""
-    recordings = page.recordings
-    report = total([recording.report for recording in recordings]) if recordings else None
+    decoded = page.decoded
+    report = total([entry.report for entry in decoded]) if decoded else None
     template = _environment().get_template("page.html.j2")
     return template.render(page=page, all=report, figures=figures, parity=PARITY)
 
@@ -52,6 +53,7 @@ def _environment() -> Environment:
         "ratio": ratio,
         "clock": figures.clock,
         "told": told,
+        "amount": amount,
         "batches": batches,
         "paragraphs": paragraphs,
     }
@@ -92,8 +94,18 @@ def ratio(value: float | None) -> str:
     return "–" if value is None or not math.isfinite(value) else f"{value:.2f}×"
 
 
-def told(token: Token) -> str:
-    """What there is to know of a token, on one line."""
+def amount(given: float, words: Wording) -> str:
+    """How much was given, as its kind is measured; nothing where kinds are mixed."""
+    return words.amount % given if words.amount else ""
+
+
+def told(token: Token, source: str) -> str:
+    """What there is to know of a token, on one line.
+
+    Args:
+        token: of an output.
+        source: what grounded tokens rest on.
+    """
     origin = token.origin
     how = {
         "accepted": f"accepted, drafted by {origin.drafter}",
@@ -108,13 +120,18 @@ def told(token: Token) -> str:
         f"round {origin.round_number + 1}",
         None if token.start_s is None else f"at {token.start_s:.2f} s",
         token.label,
-        None if token.drop is None else f"{token.drop:.2f} nats lost without the audio",
+        None if token.drop is None else f"{token.drop:.2f} nats lost without the {source}",
     ]
     return " · ".join(fact for fact in facts if fact)
 
 
 def paragraphs(tokens: Sequence[Token]) -> list[list[Token]]:
-    """A long transcript in pieces to read, cut where a sentence ends or a time stands."""
+    """A long text in pieces to read, cut where a sentence ends or a time stands.
+
+    A text that has lines of its own is left whole.
+    """
+    if any(token.piece.breaks for token in tokens):
+        return [list(tokens)]
     pieces: list[list[Token]] = [[]]
     for token in tokens:
         last = pieces[-1][-1] if pieces[-1] else None

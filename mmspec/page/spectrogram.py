@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import math
 from typing import Any
 
 import numpy as np
 from PIL import Image
+
+from mmspec.page.pictures import data_uri
 
 # Viridis (Smith and van der Walt 2015, public domain): lightness grows evenly from end to end.
 ANCHORS = [
@@ -89,6 +89,4 @@ def picture(levels: np.ndarray, width: int, shades: int) -> str:
     indices = (np.asarray(grey).astype(np.uint16) * shades // 256).astype(np.uint8)
     image = Image.frombytes("P", grey.size, indices.tobytes())
     image.putpalette([channel for colour in colours(shades) for channel in colour])
-    file = io.BytesIO()
-    image.save(file, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
+    return data_uri(image, "png", optimize=True)

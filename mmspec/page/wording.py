@@ -1,0 +1,74 @@
+"""What a page calls things: it says "recording" of what was heard and "image" of what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """What was given, what was done with it, and what was made of it.
+
+    Attributes:
+        one: what was given.
+        many: several of them.
+        done: what was done with them.
+        source: what grounded tokens rest on.
+        measure: heading of how much was given.
+        amount: how that is written, as a format of `%`.
+        empty: of an output without tokens.
+        phases: what runs in the phases that aren't the same for all.
+    """
+
+    one: str
+    many: str
+    done: str
+    source: str
+    measure: str
+    amount: str
+    empty: str
+    phases: Mapping[str, str]
+
+
+HEARD = Wording(
+    one="recording",
+    many="recordings",
+    done="transcribed",
+    source="audio",
+    measure="audio",
+    amount="%.1f s",
+    empty="Nothing was heard: the transcript is empty.",
+    phases={
+        "encode": "features and encoder",
+        "prefill": "prompts, language detection",
+        "post": "cutting into segments; word times and grounding where asked for",
+    },
+)
+
+SEEN = Wording(
+    one="image",
+    many="images",
+    done="looked at",
+    source="image",
+    measure="visual tokens",
+    amount="%d",
+    empty="Nothing was said: the text is empty.",
+    phases={
+        "encode": "pixels and encoder",
+        "prefill": "the prompt, visual positions included",
+        "post": "ids to text",
+    },
+)
+
+ANYTHING = Wording(
+    one="input",
+    many="inputs",
+    done="decoded",
+    source="input",
+    measure="given",
+    amount="",
+    empty="The text is empty.",
+    phases={},
+)
+"""Of a page that holds several kinds."""
