@@ -115,28 +115,36 @@ def _seconds(report: Report) -> str:
     return f"{', '.join(parts)}; decode {report.decode_seconds:.3f}, all {report.total_seconds:.3f}"
 
 
-def overview_table(rows: Sequence[tuple[str, float, Report]]) -> Table:
-    """Several recordings, one a row: (name, seconds of audio, report)."""
+def overview_table(
+    rows: Sequence[tuple[str, float | str, Report]], measure: str = "audio"
+) -> Table:
+    """Several inputs, one a row: (name, how large it is, report).
+
+    Args:
+        rows: seconds of audio add up; a size in words doesn't.
+        measure: heading of the sizes.
+    """
     table = new_table()
     table.add_column("file", overflow="fold")
-    for heading in ("audio", "tokens", "rounds", "per round", "accepted", "decode", "all"):
+    for heading in (measure, "tokens", "rounds", "per round", "accepted", "decode", "all"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for name, audio_s, report in rows:
-        table.add_row(plain_text(name), *_overview(audio_s, [report]))
+    for name, size, report in rows:
+        shown = size if isinstance(size, str) else f"{size:.1f} s"
+        table.add_row(plain_text(name), shown, *_overview([report]))
     if len(rows) > 1:
         table.add_section()
-        reports = [report for _, _, report in rows]
-        table.add_row("all", *_overview(sum(audio_s for _, audio_s, _ in rows), reports))
+        seconds = [size for _, size, _ in rows if not isinstance(size, str)]
+        shown = f"{sum(seconds):.1f} s" if seconds else ""
+        table.add_row("all", shown, *_overview([report for _, _, report in rows]))
     return table
 
 
-def _overview(audio_s: float, reports: Sequence[Report]) -> list[str]:
+def _overview(reports: Sequence[Report]) -> list[str]:
     tokens = sum(report.tokens for report in reports)
     rounds = sum(report.rounds for report in reports)
     accepted = sum(report.accepted for report in reports)
     proposed = sum(report.proposed for report in reports)
     return [
-        f"{audio_s:.1f} s",
         str(tokens),
         str(rounds),
         f"{tokens / rounds:.2f}" if rounds else "-",

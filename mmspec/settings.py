@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from mmspec.errors import OptionError
+from mmspec.errors import ModelError, OptionError
 
 TASKS = ("transcribe", "translate")
 
@@ -41,7 +41,13 @@ def retries(temperature: float) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """Which models, and where they run. `target` None is the default hub checkpoint."""
+    """Which models, and where they run. `target` None is the default hub checkpoint.
+
+    Attributes:
+        looks: the target is to look at images; else it transcribes.
+    """
+
+    looks: ClassVar[bool] = False
 
     target: str | None
     draft: str
@@ -85,10 +91,10 @@ class ModelSettings:
         _ = self.hypothesis_file
 
     def load(self) -> Any:
-        """The transcriber.
+        """The transcriber or viewer.
 
         Raises:
-            MMSpecError: a model that can't be found or used.
+            MMSpecError: a model that can't be found or used, or that does something else.
         """
         import torch
 
@@ -96,12 +102,17 @@ class ModelSettings:
 
         if self.threads is not None:
             torch.set_num_threads(self.threads)
-        target = self.target
-        if target is None:
-            target = api.DEFAULT_TARGET
+        loaded = self._load(api)
+        if isinstance(loaded, api.Viewer) != self.looks:
+            kind = loaded.model.config.model_type
+            found = "listens: mmspec transcribe" if self.looks else "looks: mmspec caption or ocr"
+            raise ModelError(f"--target: found a model of type {kind}, which {found}")
+        return loaded
+
+    def _load(self, api: Any) -> Any:
         try:
             return api.load(
-                target,
+                api.DEFAULT_TARGET if self.target is None else self.target,
                 self.draft_kind,
                 device=self.device,
                 dtype=self.dtype,
@@ -113,6 +124,24 @@ class ModelSettings:
             if self.target is None and isinstance(error, api.MMSpecError):
                 raise type(error)(f"no --target given, so its default was tried: {error}") from None
             raise
+
+
+@dataclass(frozen=True, slots=True)
+class LookingSettings(ModelSettings):
+    """The same for models that look. "sample" means the sample that does."""
+
+    looks: ClassVar[bool] = True
+
+    @property
+    def hypothesis_file(self) -> Path | None:
+        """The file of `hypothesis:FILE`, None for other drafts."""
+        kind, _, file = self.draft.partition(":")
+        return Path(file) if kind == "hypothesis" and file else None
+
+    def _load(self, api: Any) -> Any:
+        target = "vision-sample" if self.target == "sample" else self.target
+        named = replace(self, target=target)
+        return ModelSettings._load(named, api)
 
 
 def describe_machine(transcriber: Any) -> dict[str, Any]:

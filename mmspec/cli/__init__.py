@@ -1,4 +1,4 @@
-"""The command line: `mmspec transcribe`, `demo`, `info` and `bench`.
+"""The command line: `mmspec transcribe`, `caption`, `ocr`, `demo`, `info` and `bench`.
 
 Exit codes: 0 done; 1 an error that nobody foresaw; 2 bad input or options (other files are done
 all the same); 130 interrupted. Standard output holds results and nothing else.
@@ -15,9 +15,11 @@ from typing import Annotated
 import typer
 
 from mmspec.cli.bench import bench_app
+from mmspec.cli.caption import caption
 from mmspec.cli.console import ReaderGoneError, complain, unforeseen, until_reader_leaves
 from mmspec.cli.demo import demo
 from mmspec.cli.info import info
+from mmspec.cli.ocr import ocr
 from mmspec.cli.transcribe import transcribe
 from mmspec.errors import MMSpecError
 
@@ -31,7 +33,7 @@ Same ids, and how much sooner: [bold]mmspec transcribe FILE -t DIR -d ngram --co
 
 app = typer.Typer(
     name="mmspec",
-    help="The same output, sooner: exact speculative decoding for speech recognition.",
+    help="The same output, sooner: exact speculative decoding for models that listen or look.",
     epilog=EPILOG,
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -40,6 +42,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(until_reader_leaves(transcribe))
+app.command()(until_reader_leaves(caption))
+app.command()(until_reader_leaves(ocr))
 app.command()(until_reader_leaves(demo))
 app.command()(until_reader_leaves(info))
 app.add_typer(bench_app)

@@ -42,6 +42,70 @@ Draft = Annotated[
         rich_help_panel=MODELS,
     ),
 ]
+Images = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="IMAGE...",
+        help="Images: png, jpeg, webp, tiff, gif or bmp, any size.",
+        show_default=False,
+    ),
+]
+Documents = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE...", help="Images, or documents: PDF, TIFF.", show_default=False),
+]
+LookTarget = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="MODEL",
+        help="Whose output it is: a directory, a hub id, or [bold]sample[/bold] (comes with "
+        "mmspec).",
+        rich_help_panel=MODELS,
+        show_default=False,
+    ),
+]
+LookDraft = Annotated[
+    str,
+    typer.Option(
+        "--draft",
+        "-d",
+        metavar="DRAFT",
+        help="Who proposes: [bold]none[/bold], [bold]ngram[/bold] (repetitions), "
+        "[bold]hypothesis[/bold] (a text that is nearly right), [bold]early-exit:N[/bold] (the "
+        "target's first N layers), another model, [bold]blind:MODEL[/bold] (it isn't shown the "
+        "image) or [bold]thin:0.25:MODEL[/bold] (a part of it). Several take turns: a+b. It "
+        "decides how fast, never what.",
+        rich_help_panel=MODELS,
+    ),
+]
+LookPrompt = Annotated[
+    str | None,
+    typer.Option(
+        "--prompt",
+        metavar="TEXT",
+        help="What the model is told, or asked, instead of what it was trained with.",
+        rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+LookGrounding = Annotated[
+    float | None,
+    typer.Option(
+        "--grounding",
+        min=0.0,
+        metavar="NATS",
+        help="Find out which tokens rest on the image: those whose log-probability falls by "
+        "more than so much without it; 1 is a good start.",
+        rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+LookFormat = Annotated[
+    str,
+    typer.Option("--format", "-f", metavar="txt|json", rich_help_panel=OUTPUT),
+]
 TrustRemoteCode = Annotated[
     bool,
     typer.Option(
@@ -148,6 +212,57 @@ Overlap = Annotated[
         metavar="SECONDS",
         help="What a chunk shares with the next one; a sixth of a chunk where missing.",
         rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+Temperature = Annotated[
+    float,
+    typer.Option(
+        "--temperature",
+        min=0.0,
+        metavar="X",
+        help="0 takes the likeliest token, above 0 samples.",
+        rich_help_panel=DECODING,
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        help="Makes sampling repeatable, whatever drafts.",
+        rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+OutputDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--output-dir",
+        "-o",
+        metavar="DIR",
+        help="A file per input there, instead of standard output.",
+        rich_help_panel=OUTPUT,
+        show_default=False,
+    ),
+]
+Compare = Annotated[
+    str,
+    typer.Option(
+        "--compare",
+        metavar="PEERS",
+        help="Decode with these as well, compare ids and time: plain (mmspec without "
+        "speculation), hf (transformers), hf-assisted (its own speculation, same drafter).",
+        rich_help_panel=OUTPUT,
+        show_default=False,
+    ),
+]
+Table = Annotated[
+    bool | None,
+    typer.Option(
+        "--table/--no-table",
+        help="The report as a table on standard error; by default where someone watches.",
+        rich_help_panel=OUTPUT,
         show_default=False,
     ),
 ]

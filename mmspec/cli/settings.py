@@ -14,7 +14,7 @@ from mmspec.formats import FORMATS
 
 @dataclass(frozen=True, slots=True)
 class OutputSettings:
-    """What is written, and where."""
+    """What is written, and where; `formats` are those that there are."""
 
     format: str = "txt"
     output_dir: Path | None = None
@@ -23,6 +23,7 @@ class OutputSettings:
     quiet: bool = False
     table: bool | None = None
     report: Path | None = None
+    formats: tuple[str, ...] = FORMATS
 
     def check(self, files: Sequence[Path]) -> None:
         """Raise where the results couldn't be written, before anything is done for them.
@@ -31,9 +32,9 @@ class OutputSettings:
             OptionError: names the option.
             InputError: names the place.
         """
-        if self.format not in FORMATS:
+        if self.format not in self.formats:
             raise OptionError(
-                f"--format: found {self.format!r}, expected one of {', '.join(FORMATS)}"
+                f"--format: found {self.format!r}, expected one of {', '.join(self.formats)}"
             )
         if self.format in ("srt", "vtt") and self.output_dir is None and len(files) > 1:
             raise OptionError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,26 +21,8 @@ def transcribe(
     task: o.Task = None,
     timestamps: o.Timestamps = None,
     prompt: o.Prompt = None,
-    temperature: Annotated[
-        float,
-        typer.Option(
-            "--temperature",
-            min=0.0,
-            metavar="X",
-            help="0 takes the likeliest token, above 0 samples.",
-            rich_help_panel=o.DECODING,
-        ),
-    ] = 0.0,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed",
-            metavar="N",
-            help="Makes sampling repeatable, whatever drafts.",
-            rich_help_panel=o.DECODING,
-            show_default=False,
-        ),
-    ] = None,
+    temperature: o.Temperature = 0.0,
+    seed: o.Seed = None,
     carry_text: o.CarryText = None,
     fallback: o.Fallback = False,
     no_speech: o.NoSpeech = None,
@@ -79,30 +60,10 @@ def transcribe(
             rich_help_panel=o.OUTPUT,
         ),
     ] = "txt",
-    output_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--output-dir",
-            "-o",
-            metavar="DIR",
-            help="A file per recording there, instead of standard output.",
-            rich_help_panel=o.OUTPUT,
-            show_default=False,
-        ),
-    ] = None,
+    output_dir: o.OutputDir = None,
     json: o.Json = None,
     report: o.ReportPage = None,
-    compare: Annotated[
-        str,
-        typer.Option(
-            "--compare",
-            metavar="PEERS",
-            help="Decode with these as well, compare ids and time: plain (mmspec without "
-            "speculation), hf (transformers), hf-assisted (its own speculation, same drafter).",
-            rich_help_panel=o.OUTPUT,
-            show_default=False,
-        ),
-    ] = "",
+    compare: o.Compare = "",
     stream: Annotated[
         bool,
         typer.Option(
@@ -115,15 +76,7 @@ def transcribe(
     pace: o.Pace = None,
     step: o.Step = None,
     raw: o.Raw = None,
-    table: Annotated[
-        bool | None,
-        typer.Option(
-            "--table/--no-table",
-            help="The report as a table on standard error; by default where someone watches.",
-            rich_help_panel=o.OUTPUT,
-            show_default=False,
-        ),
-    ] = None,
+    table: o.Table = None,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
     batch: o.Batch = 1,

@@ -1,0 +1,80 @@
+"""`mmspec caption`."""
+
+from __future__ import annotations
+
+from mmspec.cli import options as o
+from mmspec.cli.settings import OutputSettings
+from mmspec.cli.transcribe import peers_of
+from mmspec.errors import OptionError
+from mmspec.settings import LookingSettings
+
+LOOK_FORMATS = ("txt", "json")
+
+
+def caption(
+    images: o.Images,
+    target: o.LookTarget,
+    draft: o.LookDraft = "none",
+    trust_remote_code: o.TrustRemoteCode = False,
+    prompt: o.LookPrompt = None,
+    temperature: o.Temperature = 0.0,
+    seed: o.Seed = None,
+    max_new_tokens: o.MaxNewTokens = None,
+    grounding: o.LookGrounding = None,
+    gamma: o.Gamma = "adaptive",
+    format_: o.LookFormat = "txt",
+    output_dir: o.OutputDir = None,
+    json: o.Json = None,
+    compare: o.Compare = "",
+    table: o.Table = None,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+    batch: o.Batch = 1,
+    threads: o.Threads = None,
+    device: o.Device = None,
+    dtype: o.Dtype = None,
+    packed: o.Packed = True,
+) -> int:
+    """Say what is on images, one line each.
+
+    The text is exactly what the target would have written without a drafter;
+    a drafter only decides how soon it comes. An image that can't be used costs
+    one line on standard error, an empty line here, and exit code 2 at the end.
+
+    \b
+    With nothing downloaded:
+      mmspec caption *.png -t sample -d sample
+    A question instead:
+      mmspec caption photo.jpg -t DIR -d ngram --prompt "How many people?"
+    """
+    from mmspec.cli.looking import CaptionRun
+
+    models = LookingSettings(
+        target, draft, gamma, device, dtype, packed, threads, trust_remote_code
+    )
+    wanted = OutputSettings(
+        format_, output_dir, json, quiet=quiet, table=table, formats=LOOK_FORMATS
+    )
+    if draft.partition(":")[0] == "hypothesis" and models.hypothesis_file is None:
+        raise OptionError(f"--draft: found {draft!r}, expected hypothesis:FILE")
+    peers = peers_of(compare)
+    check_peers_alone(peers, batch)
+    request = {
+        "task": "caption",
+        "prompt": prompt,
+        "temperature": temperature,
+        "seed": seed,
+        "max_new_tokens": max_new_tokens,
+        "grounding": grounding,
+    }
+    return CaptionRun(images, models, wanted, request, peers, verbose, batch).go()
+
+
+def check_peers_alone(peers: list[str], batch: int) -> None:
+    """Raise where peers would be compared with what shares its passes.
+
+    Raises:
+        OptionError: both were asked for.
+    """
+    if peers and batch > 1:
+        raise OptionError(f"--batch {batch}: expected no --compare, which takes one at a time")
