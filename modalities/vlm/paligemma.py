@@ -1,12 +1,8 @@
-"""PaliGemma 1 and 2: the prompt reads itself both ways, the answer is causal.
-
-The decoder's own attention is declared to be bidirectional, so that a block without a mask would
-see what stands behind it. Every block gets one.
-"""
+"""PaliGemma 1 and 2: the prompt reads itself both ways, the answer is causal; positions from 1."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,19 +14,7 @@ from mmspec.modalities.vlm.prefixed import PrefixTarget, WindowedTarget
 from mmspec.modalities.vlm.prompting import beside
 
 
-class _CausalBlocks:
-    """What both decoders do on top of theirs: a chain is masked as a tree is."""
-
-    def _hidden(self, block: Tensor, parents: Sequence[int] | None) -> Tensor:
-        chain = range(-1, block.shape[1] - 1)
-        return super()._hidden(block, chain if parents is None else parents)  # type: ignore[misc]
-
-
-class PaliGemmaTarget(_CausalBlocks, PrefixTarget):
-    """A Gemma decoder."""
-
-
-class PaliGemma2Target(_CausalBlocks, WindowedTarget):
+class PaliGemma2Target(WindowedTarget):
     """A Gemma 2 decoder: every other layer sees a window, and logits are capped."""
 
     def _logits(self, hidden: Tensor) -> Tensor:
@@ -56,7 +40,7 @@ class PaliGemma(Family):
     def target_class(self, model: Any) -> type[PrefixTarget]:
         """By the decoder's generation."""
         windowed = getattr(self.decoder(model).config, "sliding_window", None) is not None
-        return PaliGemma2Target if windowed else PaliGemmaTarget
+        return PaliGemma2Target if windowed else PrefixTarget
 
 
 FAMILY = PaliGemma()
