@@ -344,6 +344,77 @@ def test_a_session_leaves_its_state_on_the_committed_prefix() -> None:
     assert target.held == PROMPT
 
 
+class TestLayersOfConditioning:
+    """Layers that hold conditioning among those that grow: one cache for both, as in Mllama."""
+
+    def mixed(self, length: int = 2) -> DecoderState:
+        state = DecoderState(3, 16, cross_attention=False, frozen_layers=[1])
+        with state.block(length):
+            for layer, written in enumerate((block(length), cross_block(), block(length, 50.0))):
+                state.cache.update(*written, layer)
+        return state
+
+    def grow(self, state: DecoderState, size: int, offset: float) -> None:
+        with state.block(size):
+            for layer in (0, 2):
+                state.cache.update(*block(size, offset), layer)
+
+    def test_rolling_back_leaves_them_alone(self) -> None:
+        state = self.mixed()
+        layer = state.conditioning(1)
+        keys, held = layer.keys, layer.keys.clone()
+        for number in range(6):
+            self.grow(state, 4, 10.0 * number)
+            state.poison_unused()
+            state.keep_path(2, (1, 3))
+            state.rollback(2)
+        assert state.conditioning(1).keys is keys
+        assert torch.equal(keys, held)
+        assert layer.get_seq_length() == 5
+        assert state.cache.get_seq_length() == state.length == 2
+
+    def test_a_path_is_kept_in_every_layer_that_grows(self) -> None:
+        state = self.mixed()
+        self.grow(state, 3, 0.0)
+        state.keep_path(2, (0, 2))
+        for layer, first in ((0, 0.0), (2, 50.0)):
+            kept = state.growing(layer).keys[:, :, :4]
+            want = torch.cat([block(2, first)[0], block(3)[0][:, :, [0, 2]]], dim=2)
+            torch.testing.assert_close(kept, want)
+
+    def test_poison_reaches_what_grows_only(self) -> None:
+        state = self.mixed()
+        state.poison_unused()
+        assert bool(state.growing(2).keys.isnan().any())
+        assert not bool(state.conditioning(1).keys.isnan().any())
+
+    def test_they_are_lent_in_their_places(self) -> None:
+        lender = self.mixed()
+        borrower = lender.lend(2)
+        assert borrower.conditioning(1) is lender.conditioning(1)
+        assert borrower.growing(0).keys.data_ptr() == lender.growing(0).keys.data_ptr()
+        assert len(borrower.cache.layers) == 2
+
+    def test_a_state_beside_shares_them_and_grows_by_itself(self) -> None:
+        state = self.mixed()
+        other = state.beside()
+        assert other.conditioning(1) is state.conditioning(1)
+        self.grow(other, 1, 9.0)
+        assert (other.length, state.length) == (1, 2)
+        torch.testing.assert_close(state.growing(2).keys[:, :, :2], block(2, 50.0)[0])
+
+    def test_each_kind_is_asked_for_by_its_name(self) -> None:
+        state = self.mixed()
+        with pytest.raises(StateError, match="layer 1 has no self-attention"):
+            state.growing(1)
+        with pytest.raises(StateError, match="layer 2 has no cross-attention"):
+            state.conditioning(2)
+
+    def test_the_first_layer_grows(self) -> None:
+        with pytest.raises(StateError, match="layer 0 can't be frozen"):
+            DecoderState(2, 8, cross_attention=False, frozen_layers=[0])
+
+
 class TestKeepingAPath:
     """Of a tree's positions one path stays, side by side; nothing before it moves."""
 
