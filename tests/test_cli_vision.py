@@ -14,6 +14,7 @@ import pytest
 
 import mmspec
 from mmspec.formats import one_line
+from mmspec.modalities import ADAPTERS
 from tests.cli_support import Here
 from tests.modalities.pdfs import document, encrypted, text
 from tests.modalities.tiny_looking import picture, saved
@@ -241,6 +242,26 @@ class TestBadInputs:
         assert "which listens: mmspec transcribe" in run("ocr", place.document, "-t", SPEECH).err
         assert "which looks" in run("transcribe", place.images[0], "-t", place.target).err
         assert "Missing option '--target'" in run("caption", place.images[0]).err
+
+
+class TestInfo:
+    def test_what_a_model_can_do(self, run: Here, place: Place) -> None:
+        drafts = ("--draft", "ngram", "--draft", place.drafter, "--draft", "early-exit:9")
+        done = run("info", place.target, *drafts)
+        assert done.code == 0
+        shown = " ".join(done.out.split())
+        for words in ("'Read the text.'", "100 ids", "same vocabulary; it looks for itself"):
+            assert words in shown
+        assert "so 1 to 2" in shown
+
+    def test_every_family_is_listed(self, run: Here) -> None:
+        shown = run("info").out
+        assert set(ADAPTERS) - {"blip_text_model"} == {line.split()[0] for line in rows(shown)}
+        assert "mmspec.generate" in next(line for line in rows(shown) if "qwen2_audio" in line)
+
+
+def rows(table: str) -> list[str]:
+    return [line for line in table.splitlines()[1:] if line.strip()]
 
 
 SPEECH = Path(__file__).parents[1] / "samples" / "whisper-sample" / "target"

@@ -5,22 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import transformers
 from PIL import Image
 
 import mmspec
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.modalities.documents import BadPage
 from mmspec.modalities.vlm.looking import MOST_NEW_TOKENS, Look, generation_options
+from mmspec.modalities.vlm.processors import ImageAndText
 from mmspec.modalities.vlm.prompting import Instruction
 from mmspec.viewer import Viewer
-from tests.modalities import tiny_prefix
+from tests.modalities import tiny_crossing, tiny_prefix
 from tests.modalities.pdfs import document, text
-from tests.modalities.tiny_looking import TEMPLATE, model, picture, processor, saved
+from tests.modalities.tiny_looking import TEMPLATE, model, picture, processor, saved, tokenizer
 from tests.test_generation import one_line
 
 NEW = {"max_new_tokens": 10}
+CROSSING = [("blip", "caption"), ("blip-vqa", "answer"), ("trocr", "read"), ("donut", "read")]
 PAGES = document(text("one"), text("two"))
 
 
@@ -79,6 +83,27 @@ class TestParity:
             want = viewer.model.generate(**inputs, **NEW)
         assert list(said.ids) == want[0, inputs["input_ids"].shape[1] :].tolist()
         assert said.visual_tokens == 4
+
+    @pytest.mark.parametrize(("name", "task"), CROSSING)
+    def test_families_that_attend_across(self, name: str, task: str) -> None:
+        crossing = tiny_crossing.tiny(name)
+        words = "who?" if task == "answer" else None
+        seen = getattr(crossing, "vision_model", None) or crossing.encoder
+        height, width = np.broadcast_to(seen.config.image_size, 2).tolist()
+        eyes = transformers.ViTImageProcessorPil(size={"height": height, "width": width})
+        both = ImageAndText(eyes, tokenizer())
+        inputs = both([picture()], words, return_tensors="pt")
+        options = {"num_beams": 1, "do_sample": False, **NEW}
+        want = crossing.generate(**inputs, **options)[0, 1:].tolist()
+        for draft in ("none", "ngram"):
+            with mmspec.load(crossing, draft, processor=both, gamma=3) as viewer:
+                said = viewer.describe(picture(), task=task, prompt=words, grounding=True, **NEW)
+                assert list(said.ids) == want
+                assert said.report.encoder_runs == 1
+                assert said.visual_tokens > 1
+                refused(
+                    InputError, "found 2 images", viewer, [picture()] * 2, task=task, prompt=words
+                )
 
     def test_seeded_sampling_is_the_same_whatever_drafts(self, place: Path, viewer: Viewer) -> None:
         how = {"temperature": 0.9, "seed": 4, **NEW}

@@ -17,8 +17,13 @@ Facts = list[tuple[str, str]]
 
 def info(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A directory, a hub id, or sample.")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="[MODEL]",
+            help="A directory, a hub id, sample or vision-sample; without one, all families.",
+            show_default=False,
+        ),
+    ] = None,
     draft: Annotated[
         list[str] | None,
         typer.Option(
@@ -36,9 +41,15 @@ def info(
     """Say what mmspec can do with a model, and why not.
 
     \b
+    mmspec info
     mmspec info sample --draft sample
     mmspec info DIR/whisper-base --draft DIR/whisper-tiny.en --draft early-exit:3
     """
+    if model is None:
+        from mmspec.cli.info_vision import families
+
+        _show("Families, by transformers' model type", families())
+        return 0
     offline_if_unreachable([model, *(draft or [])])
     with quiet_libraries(verbose):
         facts = _facts(model, draft or [], device, trust_remote_code)
@@ -47,15 +58,23 @@ def info(
 
 
 def _facts(name: str, drafts: list[str], device: str | None, trust_remote_code: bool) -> Facts:
-    from mmspec.loading import load_whisper
+    from mmspec.loading import load_model
+    from mmspec.modalities.whisper import Whisper
 
     try:
-        whisper = load_whisper(name, device, None, True, trust_remote_code)
+        model = load_model(name, device, None, True, trust_remote_code)
     except ModelError as error:
         kind = _model_type(name)
         if kind is None:
             raise
-        return [("type", kind), ("transcribe", f"no: {error}")]
+        return [("type", kind), ("usable", f"no: {error}")]
+    if not isinstance(model, Whisper):
+        from mmspec.cli.info_vision import facts_of, fit
+
+        machine = _machine_facts(model)
+        fits = [(f"draft {draft}", fit(model, draft, trust_remote_code)) for draft in drafts]
+        return [*facts_of(model), *machine, *fits]
+    whisper = model
     facts = _model_facts(whisper)
     facts += _machine_facts(whisper)
     facts += _drafters(whisper)

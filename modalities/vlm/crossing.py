@@ -12,6 +12,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from mmspec.errors import InputError
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.decoder import DecoderTarget, block_layers, first_layers, layer_list
 from mmspec.modalities.vlm.family import Family
@@ -53,7 +54,7 @@ class CrossingTarget(DecoderTarget):
 class CrossingFamily(Family):
     """A family of models whose decoder attends across to what an encoder made of the image."""
 
-    placeholders = ()
+    placeholders: tuple[str, ...] = ()
     in_prompt = False
     endless = False
     most_images = 1
@@ -69,6 +70,10 @@ class CrossingFamily(Family):
     def looks(self, prepared: Prepared) -> bool:
         """There is no decoding without states to attend to."""
         return True
+
+    def visual_tokens(self, prepared: Prepared) -> int:
+        """Positions of what is attended to; where a text was read beside the image, with it."""
+        return self.encoder_states(prepared).shape[1]
 
     def rows(self, model: Any, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The inputs of each row of a batch, as its own call of `generate` takes them: unpadded."""
@@ -101,17 +106,36 @@ def rows_of(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     Padding goes, where a mask tells it from words; a single row is left as it is. The tensors are
     copies: not every `generate` leaves its inputs alone.
+
+    Raises:
+        InputError: not as many rows of one as of another, or what can't be taken apart.
     """
     tensors = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
     others = {name: value for name, value in inputs.items() if name not in tensors}
-    count = max((len(value) for value in tensors.values()), default=0)
+    counts = {len(value): name for name, value in tensors.items()}
+    if len(counts) > 1:
+        (most, one), (fewest, other) = max(counts.items()), min(counts.items())
+        raise InputError(
+            f"{one} has {most} rows, {other} has {fewest}: let the model's processor make both "
+            "together"
+        )
+    count = next(iter(counts), 1)
+    if count > 1:
+        _check_plain(others, count)
     rows = [
         {name: value[row : row + 1].clone() for name, value in tensors.items()}
         for row in range(count)
     ]
-    if count > 1:
-        rows = [_unpadded(row) for row in rows]
-    return [{**row, **others} for row in rows]
+    return [{**(_unpadded(row) if count > 1 else row), **others} for row in rows]
+
+
+def _check_plain(inputs: Mapping[str, Any], count: int) -> None:
+    for name, value in inputs.items():
+        if value is not None and not isinstance(value, bool | int | float | str):
+            raise InputError(
+                f"{name}: can't tell which part belongs to which of {count} rows; pass them one "
+                "by one"
+            )
 
 
 def _unpadded(row: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from PIL import Image
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.decoder import block_layers
 from mmspec.modalities.vlm.media import Medium, joined, split
+from mmspec.modalities.vlm.opened import Opened
 from mmspec.modalities.vlm.prefixed import PrefixTarget
 from mmspec.modalities.vlm.preparation import Prepared
 from mmspec.modalities.vlm.prompting import INSTRUCTIONS, chat
 from mmspec.state import DecoderState
-from mmspec.target import Target
 
 SIDE_BRANCHES = 32
 """Positions beyond the output's longest possible end, for branches of a tree that lose."""
@@ -70,7 +70,7 @@ class Family:
 
     def vocab_size(self, model: Any) -> int:
         """Width of the rows that it makes."""
-        return self.head(model).weight.shape[0]  # type: ignore[index,union-attr,return-value]
+        return self.head(model).weight.shape[0]  # type: ignore[index,return-value]
 
     def ends(self, model: Any) -> frozenset[int]:
         """Units that end an output, unless a request says otherwise."""
@@ -93,6 +93,11 @@ class Family:
     def looks(self, prepared: Prepared) -> bool:
         """Whether an image or a sound was given."""
         return any(unit in self.reserved(prepared.model) for unit in prepared.prompt)
+
+    def visual_tokens(self, prepared: Prepared) -> int:
+        """Positions that stand for images or sounds."""
+        reserved = self.reserved(prepared.model)
+        return sum(unit in reserved for unit in prepared.prompt)
 
     def rows(self, model: Any, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The inputs of each row of a batch, as its own call of `generate` takes them: unpadded.
@@ -122,7 +127,7 @@ class Family:
         """One row's media as its processor would pack them."""
         return joined(media)
 
-    def open(self, prepared: Prepared, *, packed: bool) -> Target:
+    def open(self, prepared: Prepared, *, packed: bool) -> Opened:
         """The decoder, nothing read yet. Close it when done."""
         model = prepared.model
         decoder, head = self.decoder(model), self.head(model)
@@ -130,7 +135,7 @@ class Family:
         packs = PackedLinears(block_layers(decoder, head)).open() if packed else None
         return self.target_class(model)(prepared, decoder, head, state, packs)
 
-    def target_class(self, model: Any) -> type[PrefixTarget]:
+    def target_class(self, model: Any) -> Callable[..., Opened]:
         """What runs blocks behind a prompt."""
         return PrefixTarget
 

@@ -135,7 +135,7 @@ def looking(pair: Pair[Checkpoint], look: Look) -> Steps[Seen]:
         tuple(ids),
         text,
         len(prepared.prompt),
-        visual_tokens(checkpoint, prepared),
+        checkpoint.family.visual_tokens(prepared),
         account.report(sampling, pair.costs),
         tuple(account.tally.origins()),
         tuple(account.tally.trace),
@@ -188,16 +188,6 @@ def generation_options(model: Any, look: Look) -> dict[str, Any]:
     configs = (vars(config) for config in (look.config, model.generation_config) if config)
     named = any(of.get(n) for of in (options, *configs) for n in ("max_new_tokens", "max_length"))
     return options if named else options | {"max_new_tokens": MOST_NEW_TOKENS}
-
-
-def visual_tokens(checkpoint: Checkpoint, prepared: Prepared) -> int:
-    """Positions that stand for images."""
-    reserved = checkpoint.family.reserved(checkpoint.model)
-    among = sum(unit in reserved for unit in prepared.prompt)
-    encoded = prepared.inputs.get("encoder_outputs")
-    if among or encoded is None:
-        return among
-    return int(encoded[0].shape[1])
 
 
 def _inputs_for(drafter: Checkpoint, target: Checkpoint, look: Look) -> dict[str, Any]:
