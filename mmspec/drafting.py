@@ -197,7 +197,7 @@ def _drafting_model(draft: Any, target: Checkpoint, trust_remote_code: bool) -> 
             draft.processor if wrapped else None,
             role="draft",
         )
-    label = {"name": Path(model).name} if isinstance(model, str | Path) else {}
+    label: dict[str, Any] = {"name": Path(model).name} if isinstance(model, str | Path) else {}
     if not isinstance(drafter, Checkpoint):
         raise ModelError(f"found a model of type {kind_of(drafter)}, which transcribes")
     reads_only = isinstance(drafter.family, TextModel)

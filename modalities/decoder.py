@@ -157,7 +157,7 @@ def block_layers(decoder: nn.Module, head: nn.Module) -> list[nn.Module]:
 def layer_list(decoder: nn.Module) -> tuple[str, nn.ModuleList]:
     """A decoder's layers, and where they are: a dotted path from it."""
     lists = (found for found in decoder.named_modules() if isinstance(found[1], nn.ModuleList))
-    return next(lists)  # type: ignore[return-value]  # outermost first
+    return next(lists)  # outermost first
 
 
 def first_layers(decoder: Any, count: int) -> Any:

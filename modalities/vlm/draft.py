@@ -11,6 +11,7 @@ from torch import Tensor
 from mmspec.errors import ModelError
 from mmspec.modalities.decoder import first_layers
 from mmspec.modalities.vlm.checkpoint import Checkpoint
+from mmspec.modalities.vlm.opened import Opened
 from mmspec.modalities.vlm.preparation import Prepared, prepare
 from mmspec.modalities.vlm.request import Request
 from mmspec.proposals import (
@@ -26,7 +27,6 @@ from mmspec.proposals import (
     Vocabulary,
     VocabularyBridge,
 )
-from mmspec.target import Target
 
 
 class NgramDraft:
@@ -174,7 +174,7 @@ class ModelDraft:
         return prepare(self.drafter.model, inputs, max_new_tokens=request.room + 1, num_beams=1)
 
     def _read_prompt(
-        self, request: Request, prepared: Prepared, opened: Target
+        self, request: Request, prepared: Prepared, opened: Opened
     ) -> tuple[Sequence[int], Tensor]:
         """Let the drafter read; the ids that it has read, and the law behind them `[1, V]`."""
         return prepared.prompt, opened.read_prompt()

@@ -27,8 +27,8 @@ def log_prob_drops_without_images(
     """
     if not ids:
         return ()
-    rows = [teacher_forced(family, prepared, ids) for prepared in (seen, unseen)]
-    return tuple(log_prob_drops(*rows, ids).tolist())
+    true_rows, ablated_rows = (teacher_forced(family, one, ids) for one in (seen, unseen))
+    return tuple(log_prob_drops(true_rows, ablated_rows, ids).tolist())
 
 
 @torch.no_grad()

@@ -215,7 +215,7 @@ def _within_vocabulary(embeddings: nn.Module) -> Iterator[None]:
     What stands for an image may be such an id: a drafter can have a smaller vocabulary than the
     prompt's, and not every model replaces the id itself.
     """
-    last = embeddings.weight.shape[0] - 1  # type: ignore[union-attr,operator,index]
+    last = embeddings.weight.shape[0] - 1  # type: ignore[index]
     hook = embeddings.register_forward_pre_hook(lambda _, ids: (ids[0].clamp(max=last),))
     try:
         yield

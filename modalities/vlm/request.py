@@ -18,9 +18,9 @@ from mmspec.engine import Sampling, Scores, Session, Steps, Stops
 from mmspec.engine.account import Account
 from mmspec.modalities.pair import Pair, decode
 from mmspec.modalities.vlm.checkpoint import Checkpoint
+from mmspec.modalities.vlm.opened import Opened
 from mmspec.modalities.vlm.preparation import Prepared
 from mmspec.modalities.vlm.towers import watched
-from mmspec.target import Target
 
 Inputs = Callable[[Checkpoint], Mapping[str, Any]]
 """Inputs of a drafting model for the same images and text, made when asked for."""
@@ -40,7 +40,7 @@ class Request:
         drafter_encoder_runs: of a drafter's own encoder, so far.
     """
 
-    target: Target
+    target: Opened
     prepared: Prepared
     inputs: Inputs | None
     hypothesis: Sequence[int] | None

@@ -13,10 +13,10 @@ from mmspec.errors import ModelError
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.decoder import block_layers
 from mmspec.modalities.vlm.family import Family, text_config
+from mmspec.modalities.vlm.opened import Opened
 from mmspec.modalities.vlm.prefixed import PrefixTarget
 from mmspec.modalities.vlm.preparation import Prepared
 from mmspec.state import DecoderState
-from mmspec.target import Target
 
 UNLIMITED = 1 << 20
 """Positions of a model whose configuration names no limit."""
@@ -35,7 +35,7 @@ class TextModel(Family):
         """Positions that it can hold."""
         return getattr(text_config(model), "max_position_embeddings", None) or UNLIMITED
 
-    def open(self, prepared: Prepared, *, packed: bool) -> Target:
+    def open(self, prepared: Prepared, *, packed: bool) -> Opened:
         """The model, nothing read yet. Close it when done."""
         model = prepared.model
         layers = text_config(model).num_hidden_layers
@@ -49,8 +49,8 @@ class TextTarget(PrefixTarget):
     """A language model behind a prompt of words; places and positions are the same."""
 
     @torch.no_grad()
-    def read_prompt(self) -> Tensor:
-        """Read the prompt and freeze it; the law behind it `[1, V]`."""
+    def read_prompt(self, places: Tensor | None = None) -> Tensor:
+        """Read the whole prompt and freeze it; the law behind it `[1, V]`."""
         row = self.score(self._prepared.prompt, 1)
         self.state.freeze()
         return row
