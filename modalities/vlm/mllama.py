@@ -76,6 +76,14 @@ class Mllama(Family):
         """Each row has its own images, padded to the most of any."""
         return rows_of(inputs)
 
+    def visual_tokens(self, prepared: Prepared) -> int:
+        """Positions that the layers between the others attend to."""
+        pixels = prepared.inputs.get("pixel_values")
+        if pixels is None:
+            return 0
+        images, tiles = pixels.shape[1:3]
+        return images * tiles * prepared.model.model.vision_model.num_patches
+
     def open(self, prepared: Prepared, *, packed: bool) -> Any:
         """The decoder, nothing read yet. Close it when done."""
         model = prepared.model

@@ -12,7 +12,7 @@ import torch
 import transformers as hf
 
 import mmspec
-from mmspec.errors import ModelError
+from mmspec.errors import InputError, ModelError
 from mmspec.modalities import ADAPTERS, adapter_for
 from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.vlm.preparation import prepare
@@ -27,6 +27,7 @@ from .crossing_runs import (
     given,
     model_of,
     plain,
+    prepared_for,
     prompt_length,
     said,
     sibling_of,
@@ -178,6 +179,23 @@ def test_an_even_batch_is_what_generate_makes_of_it(name: str) -> None:
     made = speculated(name, batch, "hypothesis-right", max_new_tokens=6, hypothesis=[9] * 4)
     assert made.sequences.tolist() == plain(model_of(name), batch, 6).tolist()
     assert [report.encoder_runs for report in made.reports] == [1, 1]
+
+
+def test_rows_that_dont_belong_together_are_an_error() -> None:
+    prompt = given("blip", "prompted", rows=2)
+    fewer = {**prompt, "pixel_values": prompt["pixel_values"][:1]}
+    with pytest.raises(InputError, match="attention_mask has 2 rows, pixel_values has 1"):
+        speculated("blip", fewer)
+    batch = given("trocr", rows=2)
+    with pytest.raises(InputError, match="encoder_outputs: can't tell which part"):
+        speculated("trocr", {**batch, "encoder_outputs": (batch["pixel_values"],)})
+
+
+@every_family
+def test_what_is_attended_to_is_counted(name: str) -> None:
+    with target_of(name) as (target, _):
+        held = conditioning(target)[0].get_seq_length()
+    assert family_of(name).visual_tokens(prepared_for(name)) == held
 
 
 @every_family
