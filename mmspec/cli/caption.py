@@ -25,6 +25,7 @@ def caption(
     format_: o.LookFormat = "txt",
     output_dir: o.OutputDir = None,
     json: o.Json = None,
+    report: o.ReportPage = None,
     compare: o.Compare = "",
     table: o.Table = None,
     quiet: o.Quiet = False,
@@ -53,7 +54,13 @@ def caption(
         target, draft, gamma, device, dtype, packed, threads, trust_remote_code
     )
     wanted = OutputSettings(
-        format_, output_dir, json, quiet=quiet, table=table, formats=LOOK_FORMATS
+        format_,
+        output_dir,
+        json,
+        quiet=quiet,
+        table=table,
+        report=report,
+        formats=LOOK_FORMATS,
     )
     if draft.partition(":")[0] == "hypothesis" and models.hypothesis_file is None:
         raise OptionError(f"--draft: found {draft!r}, expected hypothesis:FILE")

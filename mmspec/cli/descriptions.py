@@ -22,6 +22,7 @@ class Descriptions(Output):
         files: the inputs, in order.
         settings: what the JSON says about the run.
         steps: the progress bar, which steps aside for lines on standard output.
+        page: of the run, None where none is wanted.
         lines: a text keeps its lines, and texts are set apart by `PAGE_BREAK`; else each is one.
     """
 
@@ -31,10 +32,11 @@ class Descriptions(Output):
         files: Sequence[Path],
         settings: dict[str, Any],
         steps: Any,
+        page: Any = None,
         *,
         lines: bool,
     ) -> None:
-        super().__init__(wanted, files, settings, steps)
+        super().__init__(wanted, files, settings, steps, page)
         self._lines = lines
         self._file = -1
         self._of_file: list[tuple[str, dict[str, Any]]] = []
@@ -50,9 +52,16 @@ class Descriptions(Output):
             self._file, self._of_file = file, []
 
     def done(
-        self, path: Path, said: Any, compared: Mapping[str, Any] | None, page: int | None = None
+        self,
+        path: Path,
+        said: Any,
+        image: Any,
+        compared: Mapping[str, Any] | None,
+        page: int | None = None,
     ) -> None:
-        """An image or page was looked at."""
+        """An image or page was looked at; `image` is what the page of the run shows of it."""
+        if self._page is not None:
+            self._page.done(name_of(path, page), said, [image], compared)
         entry = {"path": str(path), **said.to_dict()}
         if compared is not None:
             entry["compare"] = {name: peer.to_dict() for name, peer in compared.items()}
@@ -60,6 +69,8 @@ class Descriptions(Output):
 
     def failed(self, path: Path, message: str, page: int | None = None) -> None:
         """It couldn't be: its text is empty, so that texts match images."""
+        if self._page is not None:
+            self._page.failed(name_of(path, page), message)
         entry: dict[str, Any] = {"path": str(path), "error": message}
         if page is not None:
             entry["page"] = page
@@ -88,3 +99,13 @@ class Descriptions(Output):
         # A file that only couldn't be read leaves none behind.
         if any("error" not in entry for entry in entries):
             write_atomic(self._wanted.output_dir / self._names[self._file], content)
+
+
+def name_of(path: Path, page: int | None) -> str:
+    """What an image or a page is called in lines and tables.
+
+    Example:
+        >>> name_of(Path("a/b.pdf"), 2), name_of(Path("c.png"), None)
+        ('b.pdf, page 2', 'c.png')
+    """
+    return path.name if page is None else f"{path.name}, page {page}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from mmspec.cli.descriptions import Descriptions
+from mmspec.cli.descriptions import Descriptions, name_of
 from mmspec.cli.files import FilesRun
 from mmspec.cli.readings import Reading, Readings
 from mmspec.hypotheses import read_hypotheses
@@ -35,7 +35,7 @@ class Item:
     @property
     def name(self) -> str:
         """For lines and tables."""
-        return self.path.name if self.page is None else f"{self.path.name}, page {self.page}"
+        return name_of(self.path, self.page)
 
 
 class CaptionRun(FilesRun):
@@ -57,12 +57,19 @@ class CaptionRun(FilesRun):
             self._steps.advance()
 
     def _new_output(self, settings: dict[str, Any]) -> Descriptions:
-        return Descriptions(self._wanted, self._files, settings, self._steps, lines=self.lines)
+        self._page = None
+        if self._wanted.report is not None:
+            from mmspec.cli.page import LookPage
+
+            self._page = LookPage(self._wanted.report, self._model, settings)
+        return Descriptions(
+            self._wanted, self._files, settings, self._steps, self._page, lines=self.lines
+        )
 
     def _new_comparer(self) -> Any:
-        from mmspec.beside import LookComparer
+        from mmspec.compare import Comparer
 
-        return LookComparer(self._model, self._peers, packed=self._models.packed)
+        return Comparer(self._model, self._peers, packed=self._models.packed)
 
     def _in_turn(self, output: Descriptions) -> None:
         for item in self._items():
@@ -84,7 +91,7 @@ class CaptionRun(FilesRun):
         def requests() -> Iterator[dict[str, Any]]:
             for item in self._items():
                 place = len(places)
-                places.append(Item(item.file, item.path, None, item.page))
+                places.append(replace(item, image=self._kept(item.image), hypothesis=None))
                 if isinstance(item.image, Exception):
                     outcomes[place] = item.image
                 else:
@@ -101,6 +108,12 @@ class CaptionRun(FilesRun):
         for place in sorted(outcomes):
             self._settle(places[place], outcomes[place], None, output)
 
+    def _kept(self, image: Any) -> Any:
+        """What the page of the run will need of an image: of a picture in memory a small one."""
+        if isinstance(image, Path | Exception):
+            return image
+        return None if self._page is None else self._page.picture(image)
+
     def _request_for(self, item: Item) -> dict[str, Any]:
         return {"image": item.image, "hypothesis": item.hypothesis, **self._request}
 
@@ -108,15 +121,21 @@ class CaptionRun(FilesRun):
         request = self._request_for(item)
         if self._comparer is None:
             return self._model.describe(**request), None
+        from mmspec.contenders import Outcome
+        from mmspec.vision_contenders import LookRequest
+
+        asked = LookRequest(**{of.name: self._request[of.name] for of in fields(LookRequest)})
         if not self._done_reports:
             self._steps.say("warming up")
-            self._comparer.warm_up(request)
-        self._steps.say(item.name)
+            self._comparer.warm_up(item.image, asked)
+            self._model.describe(**{**request, "max_new_tokens": 4})
+            self._steps.say(item.name)
         start = time.perf_counter()
         said = self._model.describe(**request)
-        end_to_end_s = time.perf_counter() - start
+        seconds = time.perf_counter() - start
         self._steps.say(f"{item.name}: peers")
-        return said, self._comparer.compare(request, said, end_to_end_s)
+        ours = Outcome(said.ids, said.text, said.report.decode_seconds, seconds, said.report)
+        return said, self._comparer.compare(item.image, asked, ours)
 
     def _settle(
         self, item: Item, outcome: Any, compared: dict[str, Any] | None, output: Descriptions
@@ -130,7 +149,7 @@ class CaptionRun(FilesRun):
         self._done_reports.append((item.name, f"{width}×{height}", outcome.report))
         if compared is not None:
             self._compared.append((item.name, compared))
-        output.done(item.path, outcome, compared, item.page)
+        output.done(item.path, outcome, item.image, compared, item.page)
         self._say_faults(item.path, outcome.report)
 
     def _overview(self) -> Any:

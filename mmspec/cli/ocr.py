@@ -58,6 +58,7 @@ def ocr(
     format_: o.LookFormat = "txt",
     output_dir: o.OutputDir = None,
     json: o.Json = None,
+    report: o.ReportPage = None,
     compare: o.Compare = "",
     table: o.Table = None,
     quiet: o.Quiet = False,
@@ -86,7 +87,13 @@ def ocr(
         target, draft, gamma, device, dtype, packed, threads, trust_remote_code
     )
     wanted = OutputSettings(
-        format_, output_dir, json, quiet=quiet, table=table, formats=LOOK_FORMATS
+        format_,
+        output_dir,
+        json,
+        quiet=quiet,
+        table=table,
+        report=report,
+        formats=LOOK_FORMATS,
     )
     if models.hypothesis_file is not None:
         raise OptionError(

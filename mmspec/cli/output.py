@@ -19,6 +19,7 @@ class Output:
         files: the inputs, in order.
         settings: what the JSON says about the run.
         steps: the progress bar, which steps aside for lines on standard output.
+        page: of the run, None where none is wanted.
     """
 
     def __init__(
@@ -27,8 +28,9 @@ class Output:
         files: Sequence[Path],
         settings: dict[str, Any],
         steps: Any,
+        page: Any = None,
     ) -> None:
-        self._wanted, self._steps = wanted, steps
+        self._wanted, self._steps, self._page = wanted, steps, page
         self._names = output_names(files, wanted.format)
         self.settings = settings
         self.entries: list[dict[str, Any]] = []
@@ -37,7 +39,11 @@ class Output:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self._write_json()
+        try:
+            self._write_json()
+        finally:
+            if self._page is not None:
+                self._page.write()
 
     @property
     def files_done(self) -> int:
@@ -62,33 +68,7 @@ class Output:
 
 
 class Transcripts(Output):
-    """What was heard, a result per recording.
-
-    Args:
-        wanted: formats and places.
-        files: the recordings, in order.
-        settings: what the JSON says about the run.
-        steps: the progress bar, which steps aside for lines on standard output.
-        page: of the run, None where none is wanted.
-    """
-
-    def __init__(
-        self,
-        wanted: OutputSettings,
-        files: Sequence[Path],
-        settings: dict[str, Any],
-        steps: Any,
-        page: Any = None,
-    ) -> None:
-        super().__init__(wanted, files, settings, steps)
-        self._page = page
-
-    def __exit__(self, *_: Any) -> None:
-        try:
-            self._write_json()
-        finally:
-            if self._page is not None:
-                self._page.write()
+    """What was heard, a result per recording."""
 
     def done(self, path: Path, said: Any, samples: Any, compared: Mapping[str, Any] | None) -> None:
         """A recording was transcribed."""

@@ -5,6 +5,7 @@ turns that into HTML.
 """
 
 from mmspec.page.data import Decoded, Failure, PageData
+from mmspec.page.pictures import picture_of
 from mmspec.page.pieces import TokenTexts
 from mmspec.page.recordings import Recording, recording_of
 from mmspec.page.rendering import render_page
@@ -19,6 +20,7 @@ __all__ = [
     "Sight",
     "TokenTexts",
     "log_mel",
+    "picture_of",
     "recording_of",
     "render_page",
     "sight_of",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from mmspec.grounding import Grounding
 from mmspec.page.pieces import Piece, TokenTexts
@@ -59,13 +59,10 @@ class Decoded:
     """An output and how it was obtained; each subclass knows what was given for it.
 
     Attributes:
-        words: what the page calls things.
         language: of the text, where somebody knows.
         threshold: nats above which a drop makes a token grounded; None: classes aren't known.
         compared: per peer, None where no comparison ran.
     """
-
-    words: ClassVar[Wording]
 
     name: str
     text: str
@@ -82,6 +79,11 @@ class Decoded:
         found = [token.origin.drafter for token in self.tokens]
         names = dict.fromkeys([*self.report.drafters, *found])
         return [name for name in names if name is not None and name in found]
+
+    @property
+    def words(self) -> Wording:
+        """What the page calls things."""
+        raise NotImplementedError
 
     @property
     def heading(self) -> str:

@@ -14,6 +14,9 @@ FINE, COARSE = 1200, 500
 
 JPEG_QUALITY = 80
 
+SMALL = 240
+"""Pixels of the longer side; smaller images are shown twice as large."""
+
 
 @dataclass(frozen=True, slots=True)
 class Picture:
@@ -28,6 +31,12 @@ class Picture:
     source: str
     size: tuple[int, int]
     given: tuple[int, int]
+
+    @property
+    def shown(self) -> tuple[int, int]:
+        """Width and height on the page, where there is room for it."""
+        times = 2 if max(self.size) <= SMALL else 1
+        return times * self.size[0], times * self.size[1]
 
 
 def picture_of(image: Image.Image, longest: int = FINE) -> Picture:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -51,12 +51,15 @@ class Recording(Decoded):
         spoken_kind: "words", "tokens" or "segments": the finest that has times.
     """
 
-    words: ClassVar[Wording] = HEARD
-
     duration_s: float
     spoken: tuple[Spoken, ...]
     spoken_kind: str
     strips: tuple[Strip, ...]
+
+    @property
+    def words(self) -> Wording:
+        """What the page calls things."""
+        return HEARD
 
     @property
     def heading(self) -> str:

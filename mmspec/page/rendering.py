@@ -12,6 +12,7 @@ from markupsafe import Markup
 from mmspec.formats import neutral
 from mmspec.page import figures
 from mmspec.page.data import PageData, Token
+from mmspec.page.pieces import SPACES
 from mmspec.page.wording import Wording
 from mmspec.totals import total
 
@@ -58,6 +59,7 @@ def _environment() -> Environment:
         "paragraphs": paragraphs,
     }
     environment.globals |= {
+        "gaps": tuple(SPACES.values()),
         "rounds_shown": ROUNDS_SHOWN,
         "strips_shown": STRIPS_SHOWN,
         "offsets_shown": OFFSETS_SHOWN,

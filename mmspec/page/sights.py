@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from PIL import Image
+from typing import Any
 
 from mmspec.description import Description
 from mmspec.page.data import Decoded, decoding_of
-from mmspec.page.pictures import FINE, Picture, picture_of
+from mmspec.page.pictures import Picture
 from mmspec.page.pieces import TokenTexts
-from mmspec.page.wording import SEEN, Wording
+from mmspec.page.wording import READ, SEEN, Wording
 
 HEADINGS = {"caption": "Caption", "read": "Text", "answer": "Answer"}
 
@@ -27,13 +25,16 @@ class Sight(Decoded):
         page: its number in a document; None where there is none.
     """
 
-    words: ClassVar[Wording] = SEEN
-
     task: str
     prompt: str | None
     pictures: tuple[Picture, ...]
     visual_tokens: int
     page: int | None = None
+
+    @property
+    def words(self) -> Wording:
+        """What the page calls things."""
+        return READ if self.task == "read" else SEEN
 
     @property
     def heading(self) -> str:
@@ -55,10 +56,9 @@ def sight_of(
     name: str,
     said: Description,
     texts: TokenTexts,
-    images: Sequence[Image.Image],
+    pictures: Sequence[Picture],
     *,
     compared: Mapping[str, Any] | None = None,
-    longest: int = FINE,
 ) -> Sight:
     """A description as a page shows it.
 
@@ -66,15 +66,14 @@ def sight_of(
         name: of the image or the document.
         said: with grounding where that was asked for.
         texts: turns ids into text.
-        images: what was looked at, upright and in RGB, as `open_image` returns it.
+        pictures: what was looked at, as `picture_of` returns them.
         compared: peers' comparisons.
-        longest: pixels of a picture's longer side, at most.
     """
     return Sight(
         name=name,
         task=said.task,
         prompt=said.prompt,
-        pictures=tuple(picture_of(image, longest) for image in images),
+        pictures=tuple(pictures),
         visual_tokens=said.visual_tokens,
         page=said.page,
         **decoding_of(said, texts, compared=compared),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,14 @@ SEEN = Wording(
         "prefill": "the prompt, visual positions included",
         "post": "ids to text",
     },
+)
+
+READ = replace(
+    SEEN,
+    one="page",
+    many="pages",
+    done="read",
+    empty="Nothing was read: the text is empty.",
 )
 
 ANYTHING = Wording(
