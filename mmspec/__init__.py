@@ -4,7 +4,7 @@
     >>> with mmspec.load("sample", draft="sample") as recogniser:  # doctest: +SKIP
     ...     print(recogniser.transcribe("speech.wav").text)
 
-`load` gives a recogniser, `generate` decodes with a model that is loaded already, and
+`load` gives a recogniser, or a viewer where the model looks at images; `generate` decodes with a model that is loaded already, and
 `custom_generate` is a drop-in for transformers' `generate`. Heavy imports wait until they are
 needed, so that `import mmspec` and `mmspec --help` are quick.
 """
@@ -18,6 +18,7 @@ from mmspec.errors import MMSpecError as MMSpecError
 
 if TYPE_CHECKING:
     from mmspec.api import load as load
+    from mmspec.description import Description as Description
     from mmspec.drafting import Blind as Blind
     from mmspec.drafting import Thinned as Thinned
     from mmspec.generation import Generation as Generation
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mmspec.report import Report as Report
     from mmspec.transcriber import Transcriber as Transcriber
     from mmspec.transcription import Transcription as Transcription
+    from mmspec.viewer import Viewer as Viewer
 
 __version__ = "0.1.0"
 
@@ -35,6 +37,8 @@ _LAZY = {
     "load": "mmspec.api",
     "Transcriber": "mmspec.transcriber",
     "Transcription": "mmspec.transcription",
+    "Viewer": "mmspec.viewer",
+    "Description": "mmspec.description",
     "generate": "mmspec.generation",
     "custom_generate": "mmspec.generation",
     "Generation": "mmspec.generation",
