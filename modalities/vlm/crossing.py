@@ -16,6 +16,7 @@ from mmspec.errors import InputError
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.decoder import DecoderTarget, block_layers, first_layers, layer_list
 from mmspec.modalities.vlm.family import Family
+from mmspec.modalities.vlm.opened import Opened
 from mmspec.modalities.vlm.preparation import Prepared
 from mmspec.state import DecoderState
 
@@ -80,10 +81,10 @@ class CrossingFamily(Family):
         return rows_of(inputs)
 
     def target_class(self, model: Any) -> Any:
-        """What runs blocks."""
+        """What runs blocks: a kind of `CrossingTarget`."""
         return CrossingTarget
 
-    def open(self, prepared: Prepared, *, packed: bool) -> Any:
+    def open(self, prepared: Prepared, *, packed: bool) -> Opened:
         """The decoder, nothing read yet. Close it when done."""
         model = prepared.model
         decoder, head = self.decoder(model), self.head(model)

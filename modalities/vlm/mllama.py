@@ -12,11 +12,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from mmspec.errors import ModelError
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.decoder import block_layers
 from mmspec.modalities.vlm.crossing import rows_of
 from mmspec.modalities.vlm.family import Family, text_config
+from mmspec.modalities.vlm.opened import Opened
 from mmspec.modalities.vlm.prefixed import PrefixTarget
 from mmspec.modalities.vlm.preparation import Prepared
 from mmspec.state import DecoderState
@@ -34,19 +34,13 @@ class MllamaTarget(PrefixTarget):
 
     @torch.no_grad()
     def read_prompt(self, places: Tensor | None = None) -> Tensor:
-        """As its base; the masks that the model makes for its decoder are kept.
-
-        Raises:
-            ModelError: some places were to be left out: none of them holds an image.
-        """
-        if places is not None:
-            raise ModelError("Mllama keeps its image out of the prompt: there is nothing to thin")
+        """As its base; the masks that the model makes for its decoder are kept."""
         told: dict[str, Any] = {}
         hook = self._decoder.register_forward_pre_hook(
             lambda _, arguments, named: told.update(named), with_kwargs=True
         )
         try:
-            row = super().read_prompt()
+            row = super().read_prompt(places)
         finally:
             hook.remove()
         masks = {name: told.get(name) for name in MASKS}
@@ -84,7 +78,7 @@ class Mllama(Family):
         images, tiles = pixels.shape[1:3]
         return images * tiles * prepared.model.model.vision_model.num_patches
 
-    def open(self, prepared: Prepared, *, packed: bool) -> Any:
+    def open(self, prepared: Prepared, *, packed: bool) -> Opened:
         """The decoder, nothing read yet. Close it when done."""
         model = prepared.model
         decoder, head = self.decoder(model), self.head(model)

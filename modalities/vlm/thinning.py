@@ -66,6 +66,8 @@ class ThinnedDraft(ModelDraft):
     def _attention(self, request: Request, count: int) -> Tensor | None:
         """The target's attention to each of the drafter's visual positions, where it can tell."""
         target = request.target
+        if not self.target.family.in_prompt:
+            return None
         if not isinstance(target, PrefixTarget) or not target.takes_trees:
             return None
         visual = visual_places(request.prompt, self.target.family.reserved(self.target.model))

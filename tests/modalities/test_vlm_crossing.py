@@ -12,6 +12,7 @@ import torch
 import transformers as hf
 
 import mmspec
+from mmspec.drafting import Thinned
 from mmspec.errors import InputError, ModelError
 from mmspec.modalities import ADAPTERS, adapter_for
 from mmspec.modalities.vlm.checkpoint import Checkpoint
@@ -19,6 +20,7 @@ from mmspec.modalities.vlm.preparation import prepare
 from mmspec.state.layers import FrozenLayer
 from mmspec.trace import Round
 
+from . import tiny_prefix
 from .crossing_runs import (
     DRAFTERS,
     NAMES,
@@ -392,6 +394,19 @@ def test_inside_generate(name: str) -> None:
         got = plain(model_of(name), given(name, case), custom_generate=loop)
         assert got.tolist() == want.tolist()
         assert loop.report.faults == ()
+
+
+def test_a_thinned_drafter_is_not_told_what_mllama_attends_to() -> None:
+    """An image's place in its prompt says nothing of what is seen there."""
+    model = tiny("mllama", says={"eos_token_id": tiny_prefix.EOS})
+    drafter = tiny_prefix.tiny("llava")
+    loop = mmspec.custom_generate(Thinned(drafter, 0.5), gamma=2)
+    loop.inputs = tiny_prefix.inputs("llava", drafter, "image")
+    want = plain(model, given("mllama", "images"), 6)
+    got = plain(model, given("mllama", "images"), 6, custom_generate=loop)
+    assert got.tolist() == want.tolist()
+    assert loop.report.faults == ()
+    assert loop.report.proposed > 0
 
 
 def test_scores_are_those_of_generate() -> None:

@@ -1,0 +1,211 @@
+"""Classic faults of decoders that attend across, planted in production code and caught.
+
+Every check passes on the real code and raises `Caught` on the mutant that it is named for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mmspec.modalities import adapter_for
+from mmspec.modalities.decoder import DecoderTarget
+from mmspec.modalities.vlm import blip, crossing, vision_encoder_decoder
+from mmspec.modalities.vlm.crossing import CrossingFamily, CrossingTarget
+from mmspec.modalities.vlm.mllama import MllamaTarget
+from tests.modalities.crossing_runs import (
+    copied,
+    decoding,
+    given,
+    model_of,
+    target_of,
+    twin_of,
+    without_cache,
+)
+from tests.modalities.tiny_crossing import FAMILIES, PROMPT
+
+from .test_mutants import Caught, Check, Patch, expect
+
+UNITS = [13, 41, 20, 58, 29, 55]
+
+
+def family_of(name: str) -> Any:
+    return adapter_for(model_of(name).config.model_type).FAMILY
+
+
+def close(rows: Tensor, others: Tensor) -> bool:
+    return torch.allclose(rows, others, atol=1e-4, rtol=1e-4)
+
+
+# The checks.
+
+
+def blocks_are_scored_as_a_full_forward_does() -> None:
+    for name, case in (("mllama", "images"), ("pix2struct", "image"), ("blip", "image")):
+        want = without_cache(name, case, UNITS)
+        with target_of(name, case) as (target, first):
+            rows = torch.cat([first, target.score(UNITS[:2], 2), target.score(UNITS[2:], 4)])
+            expect(close(rows, want), f"a block of {name} was scored otherwise")
+
+
+def branches_are_scored_as_chains() -> None:
+    for name in ("florence2", "vit-gpt2"):
+        with target_of(name) as (target, _):
+            if not target.takes_trees:
+                continue
+            start = target.state.length
+            tree = target.score(UNITS[:3], 3, [-1, 0, 0])
+            target.state.rollback(start)
+            chain = target.score([UNITS[0], UNITS[2]], 2)
+            expect(close(tree[[0, 2]], chain), "a branch was scored as what it isn't")
+
+
+def rows_are_what_they_are_alone() -> None:
+    for name, case in (("mllama", "images"), ("pix2struct", "prompted")):
+        batch = given(name, case, rows=2, ragged=True)
+        for row, made in enumerate(family_of(name).rows(model_of(name), batch)):
+            alone = FAMILIES[name].inputs(case, [row], [PROMPT + row], model_of(name))
+            same = made.keys() == alone.keys() and all(
+                torch.equal(made[key], alone[key]) for key in alone
+            )
+            expect(same, "a row of a batch isn't what it is alone")
+
+
+def inputs_stay_the_callers() -> None:
+    prompt = given("blip", "prompted")
+    before = copied(prompt)
+    for row in family_of("blip").rows(model_of("blip"), prompt):
+        model_of("blip").generate(**row, max_new_tokens=2)
+    same = all(torch.equal(prompt[key], before[key]) for key in before)
+    expect(same, "the caller's prompt was written to")
+
+
+def a_copy_is_kept_whole() -> None:
+    """BLIP ends at a mark that its generation config doesn't name."""
+    for name in ("blip-vqa", "vit-gpt2"):
+        with decoding(name, twin_of(name)) as (session, _):
+            session.run()
+        expect(not session.tally.faults, f"a copy of {name} has failed")
+        expect(session.tally.proposed == session.tally.accepted, f"a copy of {name} was rejected")
+
+
+def conditioning_is_computed_once() -> None:
+    model, runs = model_of("trocr"), list[str]()
+    _, layers = crossing.layer_list(family_of("trocr").decoder(model))
+    with target_of("trocr") as (target, _):
+        hook = layers[0].encoder_attn.k_proj.register_forward_pre_hook(  # type: ignore[union-attr]
+            lambda *_: runs.append("again")
+        )
+        try:
+            target.score(UNITS[:3], 3)
+        finally:
+            hook.remove()
+    expect(not runs, "the image was projected again")
+
+
+CHECKS: list[Check] = [
+    blocks_are_scored_as_a_full_forward_does,
+    branches_are_scored_as_chains,
+    rows_are_what_they_are_alone,
+    inputs_stay_the_callers,
+    a_copy_is_kept_whole,
+    conditioning_is_computed_once,
+]
+
+
+# The mutants.
+
+
+def every_unit_sees_all_images(patch: Patch) -> None:
+    patch.setattr(MllamaTarget, "_told", lambda self, size: {})
+
+
+def patches_of_padding_are_seen(patch: Patch) -> None:
+    patch.setattr(CrossingFamily, "constants", lambda self, prepared: {})
+
+
+def the_reader_reads_both_ways(patch: Patch) -> None:
+    real = blip.Blip.constants
+
+    def mutant(self: Any, prepared: Any) -> dict[str, Any]:
+        return {**real(self, prepared), "is_decoder": False}
+
+    patch.setattr(blip.Blip, "constants", mutant)
+
+
+def trees_given_to_all(patch: Patch) -> None:
+    patch.setattr(DecoderTarget, "takes_trees", True)
+
+
+def padding_left_in(patch: Patch) -> None:
+    patch.setattr(crossing, "_unpadded", lambda row: row)
+
+
+def only_ids_cut(patch: Patch) -> None:
+    patch.setattr(crossing, "TEXT", tuple(names[:2] for names in crossing.TEXT))
+
+
+def rows_are_views(patch: Patch) -> None:
+    patch.setattr(crossing, "rows_of", lambda inputs: [dict(inputs)])
+
+
+def a_drafter_attends_to_another_projection(patch: Patch) -> None:
+    real = vision_encoder_decoder.VisionEncoderDecoder.encoder_states
+
+    def mutant(self: Any, prepared: Any) -> Tensor:
+        states = real(self, prepared)
+        return states if prepared.model is model_of("vit-gpt2") else states.flip(-1)
+
+    patch.setattr(vision_encoder_decoder.VisionEncoderDecoder, "encoder_states", mutant)
+
+
+def conditioning_forgotten(patch: Patch) -> None:
+    real = CrossingTarget.score
+
+    def mutant(self: CrossingTarget, ids: Sequence[int], keep: int, parents: Any = None) -> Tensor:
+        updated: Mapping[int, bool] = self.state.cache.is_updated  # type: ignore[attr-defined]
+        for layer in updated:
+            self.state.cache.is_updated[layer] = False  # type: ignore[attr-defined]
+            vars(self.state.conditioning(layer))["is_initialized"] = False
+        return real(self, ids, keep, parents)
+
+    patch.setattr(CrossingTarget, "score", mutant)
+
+
+MUTANTS: list[tuple[Callable[[Patch], None], Check, str]] = [
+    (every_unit_sees_all_images, blocks_are_scored_as_a_full_forward_does, "of mllama"),
+    (patches_of_padding_are_seen, blocks_are_scored_as_a_full_forward_does, "of pix2struct"),
+    (the_reader_reads_both_ways, blocks_are_scored_as_a_full_forward_does, "of blip"),
+    (trees_given_to_all, branches_are_scored_as_chains, "what it isn't"),
+    (padding_left_in, rows_are_what_they_are_alone, "isn't what it is alone"),
+    (only_ids_cut, rows_are_what_they_are_alone, "isn't what it is alone"),
+    (rows_are_views, inputs_stay_the_callers, "written to"),
+    (a_drafter_attends_to_another_projection, a_copy_is_kept_whole, "was rejected"),
+    (conditioning_forgotten, conditioning_is_computed_once, "projected again"),
+]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_real_code_passes(check: Check) -> None:
+    check()
+
+
+@pytest.mark.parametrize(
+    ("mutate", "check", "seen"),
+    MUTANTS,
+    ids=[f"{mutate.__name__}-{check.__name__}" for mutate, check, _ in MUTANTS],
+)
+def test_the_mutant_is_caught(
+    mutate: Callable[[Patch], None], check: Check, seen: str, monkeypatch: Patch
+) -> None:
+    mutate(monkeypatch)
+    with pytest.raises(Caught, match=seen):
+        check()
+
+
+def test_every_check_catches_something() -> None:
+    assert {check for _, check, _ in MUTANTS} == set(CHECKS)
