@@ -4,9 +4,9 @@
     >>> with mmspec.load("sample", draft="sample") as recogniser:  # doctest: +SKIP
     ...     print(recogniser.transcribe("speech.wav").text)
 
-`load` gives a recogniser, or a viewer where the model looks at images; `generate` decodes with a model that is loaded already, and
-`custom_generate` is a drop-in for transformers' `generate`. Heavy imports wait until they are
-needed, so that `import mmspec` and `mmspec --help` are quick.
+`load` gives a recogniser, or a viewer where the model looks at images. `generate` decodes with a
+model that is loaded already, and `custom_generate` is a drop-in for transformers' `generate`. Heavy
+imports wait until they are needed, so that `import mmspec` and `mmspec --help` are quick.
 """
 
 from __future__ import annotations
