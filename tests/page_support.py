@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
-from mmspec.trace import Round
+from mmspec.report import Report, Tally
+from mmspec.trace import Origin, Round
 
 END = 999
 VOID = {"meta", "link", "br", "img", "input", "hr", "wbr"}
@@ -116,3 +117,23 @@ def round_of(
     }
     emitted = kept if own is None else (*kept, own)
     return Round(proposal=proposal, path=path, emitted=emitted, **(known | facts))
+
+
+def tallied(*rounds: Round, **changes: Any) -> tuple[tuple[int, ...], tuple[Origin, ...], Report]:
+    """What these rounds emit, where each unit is from, and the report of it all."""
+    tally = Tally()
+    for done in rounds:
+        tally.add(done)
+    report = tally.report(
+        target_forwards=len(rounds),
+        drafter_forwards=0,
+        conditioning="none",
+        encoder_runs=1,
+        drafter_encoder_runs=0,
+        seconds=dict.fromkeys(("encode", "prefill", "draft", "verify", "reconcile", "post"), 0.5),
+        parity="L0",
+        finish_reason="stop",
+        **changes,
+    )
+    units = tuple(unit for done in rounds for unit in done.emitted)
+    return units, tuple(tally.origins()), report

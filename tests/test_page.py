@@ -23,11 +23,10 @@ from mmspec.page import Failure, PageData, Recording, TokenTexts, log_mel, recor
 from mmspec.page.figures import strip_figures
 from mmspec.page.pieces import PART
 from mmspec.page.spectrogram import colours, picture
-from mmspec.report import Tally
 from mmspec.trace import Round
 from mmspec.transcription import SpokenSegment, Transcription
 from tests.cli_support import Here, Place, make_place
-from tests.page_support import END, Page, Tokenizer, round_of
+from tests.page_support import END, Page, Tokenizer, round_of, tallied
 
 TIME_BEGIN = 1000
 TEXTS = TokenTexts(Tokenizer(), TIME_BEGIN, lambda unit: (unit - TIME_BEGIN) * 0.02)
@@ -35,23 +34,8 @@ TEXTS = TokenTexts(Tokenizer(), TIME_BEGIN, lambda unit: (unit - TIME_BEGIN) * 0
 
 def said_of(*rounds: Round, **changes: Any) -> Transcription:
     """A transcription of these rounds; the end mark isn't among its ids."""
-    tally = Tally()
-    for done in rounds:
-        tally.add(done)
-    origins = tally.origins()
-    units = [unit for done in rounds for unit in done.emitted]
+    units, origins, report = tallied(*rounds, **changes)
     ids = tuple(unit for unit in units if unit != END)
-    report = tally.report(
-        target_forwards=len(rounds),
-        drafter_forwards=0,
-        conditioning="none",
-        encoder_runs=1,
-        drafter_encoder_runs=0,
-        seconds=dict.fromkeys(("encode", "prefill", "draft", "verify", "reconcile", "post"), 0.5),
-        parity="L0",
-        finish_reason="stop",
-        **changes,
-    )
     text = Tokenizer().decode([unit for unit in ids if unit < TIME_BEGIN])
     return Transcription(
         text=text,

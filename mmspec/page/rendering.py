@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -39,6 +40,7 @@ def render_page(page: PageData) -> str:
     return template.render(page=page, all=report, figures=figures, parity=PARITY)
 
 
+@functools.cache
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("mmspec.page", "templates"),
