@@ -118,6 +118,28 @@ class TestCaption:
         assert "24×16" in more.err
 
 
+class TestCompare:
+    def test_peers_say_the_same(self, run: Here, place: Place, tmp_path: Path) -> None:
+        out = tmp_path / "out.json"
+        how = ("-d", place.drafter, "--gamma", 2, "--compare", "plain,hf,hf-assisted")
+        done = run("caption", *place.images[:2], "-t", place.target, *FEW, *how, "--json", out)
+        assert done.code == 0
+        assert "The peer's time over mmspec's" in done.err
+        for entry in json.loads(out.read_text())["files"]:
+            assert set(entry["compare"]) == {"plain", "hf", "hf-assisted"}
+            for peer in ("plain", "hf"):
+                assert entry["compare"][peer]["ids_equal"] is True
+                assert entry["compare"][peer]["end_to_end_ratio"] > 0
+
+    def test_pages_are_compared_too(self, run: Here, place: Place, tmp_path: Path) -> None:
+        how = ("--dpi", 20, "--compare", "hf-assisted", "--json", tmp_path / "out.json")
+        assert run("ocr", place.document, "-t", place.target, *FEW, *how).code == 0
+        entries = json.loads((tmp_path / "out.json").read_text())["files"]
+        assert [entry["compare"]["hf-assisted"]["why"] for entry in entries] == [
+            "no drafter to assist with"
+        ] * 2
+
+
 class TestOcr:
     def test_pages_are_set_apart(
         self, run: Here, place: Place, said: dict[str, list[str]], tmp_path: Path
