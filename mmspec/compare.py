@@ -1,4 +1,5 @@
-"""The same recording decoded by others, in the same process: equal ids, and how long they took.
+"""The same recording or image decoded by others, in the same process: equal ids, and how long they
+took.
 
 Peers: `plain` is mmspec's own ordinary decoding, `hf` transformers' `generate`, `hf-assisted`
 transformers' own speculation with the same drafter. A peer that can't run the case says why.
@@ -8,16 +9,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from mmspec.contenders import (
     Contender,
     MMSpecContender,
     Outcome,
-    Request,
     TransformersContender,
     one_reason,
     plain_of,
@@ -25,6 +23,9 @@ from mmspec.contenders import (
 from mmspec.errors import OptionError
 from mmspec.settings import PEERS
 from mmspec.transcriber import Transcriber
+from mmspec.viewer import Viewer
+from mmspec.vision_contenders import MMSpecLooker, TransformersLooker
+from mmspec.vision_contenders import plain_of as viewer_without
 
 TIE_GAP = 1e-3
 """Top-2 logit gap in float32 under which a difference is rounding, not a fault."""
@@ -48,10 +49,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A peer beside mmspec on one recording. Ratios are the peer's time over mmspec's.
+    """A peer beside mmspec on one recording or image. Ratios are the peer's time over mmspec's.
 
     Attributes:
         why: why the peer can't run the case, where it can't.
+        remark: what is to be known beside the figures.
     """
 
     available: bool
@@ -60,16 +62,67 @@ class Comparison:
     decode_ratio: float | None = None
     end_to_end_ratio: float | None = None
     first_difference: Difference | None = None
+    remark: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         if not self.available:
             return {"available": False, "why": self.why}
-        return {name: value for name, value in asdict(self).items() if name != "why"}
+        facts = {name: value for name, value in asdict(self).items() if name != "why"}
+        return facts if self.remark else {n: v for n, v in facts.items() if n != "remark"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """The peers of a transcriber or a viewer, all on its target.
+
+    Attributes:
+        ours: what they are peers of.
+        plain: mmspec's ordinary decoding.
+        hf: transformers.
+    """
+
+    ours: Transcriber | Viewer
+    plain: Contender
+    hf: TransformersContender | TransformersLooker
+
+    @classmethod
+    def of(cls, ours: Transcriber | Viewer, *, packed: bool = True) -> Field:
+        """Make them.
+
+        Args:
+            ours: a target and a drafter.
+            packed: whether `ours` runs packed layers; `plain` does what `ours` does.
+        """
+        if isinstance(ours, Viewer):
+            plain = cls.own(viewer_without(ours, packed=packed), "plain")
+            return cls(ours, plain, TransformersLooker(ours.model, ours.processor, "hf"))
+        plain = cls.own(plain_of(ours, packed=packed), "plain")
+        return cls(ours, plain, TransformersContender(ours.model, ours.processor, "hf"))
+
+    def peer(self, name: str) -> Contender:
+        """One among `PEERS`."""
+        if name == "hf-assisted":
+            return self.assisted(self.ours)
+        return self.hf if name == "hf" else self.plain
+
+    @staticmethod
+    def own(ours: Transcriber | Viewer, name: str) -> Contender:
+        """mmspec itself as a contender."""
+        if isinstance(ours, Viewer):
+            return MMSpecLooker(ours, name)
+        return MMSpecContender(ours, name)
+
+    @staticmethod
+    def assisted(ours: Transcriber | Viewer) -> Contender:
+        """transformers' own speculation with the drafter of `ours`."""
+        if isinstance(ours, Viewer):
+            return TransformersLooker.assisted(ours)
+        return TransformersContender.assisted(ours)
 
 
 class Comparer:
-    """Runs peers beside a transcriber.
+    """Runs peers beside a transcriber or a viewer.
 
     Args:
         ours: what they are compared with.
@@ -80,40 +133,36 @@ class Comparer:
         OptionError: an unknown peer.
     """
 
-    def __init__(self, ours: Transcriber, peers: Sequence[str], *, packed: bool = True) -> None:
+    def __init__(
+        self, ours: Transcriber | Viewer, peers: Sequence[str], *, packed: bool = True
+    ) -> None:
         check_peers(peers)
-        self._hf = TransformersContender(ours.model, ours.processor, "hf")
-        made: dict[str, Any] = {
-            "plain": lambda: MMSpecContender(plain_of(ours, packed=packed), "plain"),
-            "hf": lambda: self._hf,
-            "hf-assisted": lambda: TransformersContender.assisted(ours),
-        }
-        self.contenders: list[Contender] = [made[peer]() for peer in peers]
+        field = Field.of(ours, packed=packed)
+        self._hf = field.hf
+        self.contenders: list[Contender] = [field.peer(name) for name in peers]
 
-    def warm_up(self, samples: np.ndarray, request: Request) -> None:
+    def warm_up(self, subject: Any, request: Any) -> None:
         """Let every peer decode a few tokens, so that no one pays for being first."""
-        few = Request(**(asdict(request) | {"max_new_tokens": 4}))
+        few = replace(request, max_new_tokens=4)
         for contender in self.contenders:
             with contextlib.suppress(Exception):  # `compare` will tell what is wrong
-                contender.run(samples, few)
+                contender.run(subject, few)
 
-    def compare(
-        self, samples: np.ndarray, request: Request, ours: Outcome
-    ) -> dict[str, Comparison]:
-        """Every peer on the recording that `ours` was heard in."""
+    def compare(self, subject: Any, request: Any, ours: Outcome) -> dict[str, Comparison]:
+        """Every peer on the recording or the images that `ours` was found in."""
         return {
-            contender.name: self._compared(contender, samples, request, ours)
+            contender.name: self._compared(contender, subject, request, ours)
             for contender in self.contenders
         }
 
     def _compared(
-        self, contender: Contender, samples: np.ndarray, request: Request, ours: Outcome
+        self, contender: Contender, subject: Any, request: Any, ours: Outcome
     ) -> Comparison:
         why_not = contender.why_not or self._incomparable(contender, request, ours)
         if why_not is not None:
             return Comparison(False, why_not)
         try:
-            peer = contender.run(samples, request)
+            peer = contender.run(subject, request)
         except Exception as error:  # whatever a peer raises is an answer, not our failure
             return Comparison(False, f"{contender.name} raised {one_reason(error)}")
         return Comparison(
@@ -121,10 +170,11 @@ class Comparer:
             ids_equal=peer.ids == ours.ids,
             decode_ratio=ratio(peer.decode_s, ours.decode_s),
             end_to_end_ratio=ratio(peer.end_to_end_s, ours.end_to_end_s),
-            first_difference=self.difference(samples, request, ours, peer),
+            first_difference=self.difference(subject, request, ours, peer),
+            remark=contender.remark,
         )
 
-    def _incomparable(self, contender: Contender, request: Request, ours: Outcome) -> str | None:
+    def _incomparable(self, contender: Contender, request: Any, ours: Outcome) -> str | None:
         fell_back = ours.report is not None and ours.report.parity != "L0"
         sampled = request.first_temperature > 0 or fell_back
         if sampled and (contender.name != "plain" or request.seed is None):
@@ -132,7 +182,7 @@ class Comparer:
         return None
 
     def difference(
-        self, samples: np.ndarray, request: Request, ours: Outcome, peer: Outcome
+        self, subject: Any, request: Any, ours: Outcome, peer: Outcome
     ) -> Difference | None:
         """The first difference, None where the ids are equal."""
         index = first_difference(ours.ids, peer.ids)
@@ -140,12 +190,11 @@ class Comparer:
             return None
         mine, yours = _at(ours.ids, index), _at(peer.ids, index)
         gap = None
-        one_window = ours.report is None or ours.report.encoder_runs == 1
-        if one_window:  # behind the first window the prefix is no longer the ids alone
+        if self._hf.knows_gap(ours):
             end = self._hf.end
             pair = (end if mine is None else mine, end if yours is None else yours)
             with contextlib.suppress(Exception):
-                gap = self._hf.gap(samples, request, ours.ids[:index], pair)
+                gap = self._hf.gap(subject, request, ours.ids[:index], pair)
         return Difference(index, mine, yours, gap, gap is not None and gap < TIE_GAP)
 
 

@@ -93,18 +93,27 @@ class Outcome:
 
 
 class Contender(Protocol):
-    """Something that can decode a recording."""
+    """Something that can decode a recording, or an image.
+
+    Attributes:
+        name: in tables.
+        why_not: why it can't run the case, where it can't.
+        remark: what is to be known beside its figures.
+    """
 
     name: str
     why_not: str | None
+    remark: str | None
 
-    def run(self, samples: np.ndarray, request: Request, hypothesis: Any = None) -> Outcome:
-        """Decode mono samples at 16 kHz."""
+    def run(self, subject: Any, request: Any, hypothesis: Any = None, /) -> Outcome:
+        """Decode mono samples at 16 kHz, or images."""
         ...
 
 
 class MMSpecContender:
     """mmspec with some drafter, or with none."""
+
+    remark: str | None = None
 
     def __init__(self, transcriber: Transcriber, name: str) -> None:
         self.transcriber, self.name = transcriber, name
@@ -124,6 +133,8 @@ class MMSpecContender:
 
 class TransformersContender:
     """transformers' `generate` on the user's own model object, with or without assistance."""
+
+    remark: str | None = None
 
     def __init__(
         self, model: Any, processor: Any, name: str, assistance: Mapping[str, Any] | None = None
@@ -189,6 +200,10 @@ class TransformersContender:
             self._model.generate(features, streamer=watch, **options)
         return watch.prompts[0]
 
+    def knows_gap(self, ours: Outcome) -> bool:
+        """In the first window only: behind it the prefix is no longer the ids alone."""
+        return ours.report is None or ours.report.encoder_runs == 1
+
     @torch.no_grad()
     def gap(
         self, samples: np.ndarray, request: Request, before: Sequence[int], pair: tuple[int, int]
@@ -217,8 +232,9 @@ class Unavailable:
 
     name: str
     why_not: str | None
+    remark: str | None = None
 
-    def run(self, samples: np.ndarray, request: Request, hypothesis: Any = None) -> Outcome:
+    def run(self, subject: Any, request: Any, hypothesis: Any = None) -> Outcome:
         """Never."""
         raise OptionError(str(self.why_not))
 

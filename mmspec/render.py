@@ -191,6 +191,9 @@ def comparison_notes(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Text
         if not comparison.available
     )
     for _, peers in rows:
+        for peer, comparison in peers.items():
+            if comparison.remark:
+                notes[f"{peer}: {comparison.remark}"] = None
         plain, assisted = peers.get("hf"), peers.get("hf-assisted")
         if plain and assisted and plain.ids_equal and assisted.ids_equal is False:
             notes[ASSISTED_DIFFERS] = None

@@ -52,6 +52,7 @@ FACE = {
     "render",
     "settings",
     "viewer",
+    "vision_contenders",
 }
 
 MODEL_NAMES = ("whisper", "moonshine", "llama", "qwen", "llava", "musicgen", "mimi", "encodec")
