@@ -35,9 +35,12 @@ TEMPLATE = (
 )
 
 
-def tokenizer(characters: str | list[str] = CHARACTERS) -> PreTrainedTokenizerFast:
+def tokenizer(
+    characters: str | list[str] = CHARACTERS, image: str = "<|image_pad|>"
+) -> PreTrainedTokenizerFast:
     """An id per character, in the order of the tiny models' words."""
-    vocabulary = {**MARKS, **dict(zip(characters, WORDS, strict=False))}
+    marks = {image if mark == "<|image_pad|>" else mark: unit for mark, unit in MARKS.items()}
+    vocabulary = {**marks, **dict(zip(characters, WORDS, strict=False))}
     for unit in range(tiny_prefix.VOCAB):
         if unit not in vocabulary.values():
             vocabulary[f"<unused{unit}>"] = unit
@@ -48,7 +51,7 @@ def tokenizer(characters: str | list[str] = CHARACTERS) -> PreTrainedTokenizerFa
         pad_token="<pad>",
         eos_token="<end>",
         bos_token="<bos>",
-        extra_special_tokens=list(MARKS)[3:],
+        extra_special_tokens=list(marks)[3:],
     )
 
 
