@@ -34,7 +34,7 @@ from mmspec.modalities.rows import Row, padded, side_by_side, steps_of_scores
 from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.vlm.generate import decode_row
 from mmspec.modalities.vlm.preparation import Prepared
-from mmspec.modalities.vlm.towers import watched
+from mmspec.modalities.vlm.towers import Runs, watched
 from mmspec.modalities.whisper import Whisper, has_encoder
 from mmspec.modalities.whisper_draft import ModelDraft
 from mmspec.modalities.whisper_generate import (
@@ -71,6 +71,7 @@ class CustomGenerate:
         inputs: what the call is about, as the processor made it, for a drafting model that has to
             look for itself; set it before a call (`mmspec.generate` does).
         row: which row of a batch the next call is about; each draws noise of its own.
+        preparation: encoder runs and their seconds before the next call, where somebody watches.
         prompt_length: of the last call, in the decoder's positions.
         pad: what stands behind a row of it that ended before others.
         ordinary: why the last call was left to transformers' own loop; None where it wasn't.
@@ -99,6 +100,7 @@ class CustomGenerate:
         self.ordinary: str | None = None
         self.inputs: Mapping[str, Any] | None = None
         self.row = self.prompt_length = self.pad = 0
+        self.preparation: tuple[Runs, Clock] | None = None
         # `generate` makes a loop for one input and counts the goes at it. A loop of the caller's
         # own can't tell a further go from another input, and must repeat itself for the latter.
         self._go, self._counts_goes = 0, False
@@ -181,14 +183,23 @@ class CustomGenerate:
     def _decode_row(self, call: Prepared, streamer: Any) -> Row:
         """The row of a model that looks or listens."""
         inputs = self.inputs
-        return decode_row(
+        # `generate` ran the encoders before it called this loop.
+        runs, encode_s = 0, 0.0
+        if self.preparation is not None:
+            watch, clock = self.preparation
+            runs, encode_s = watch.count, clock.seconds["encode"]
+        row = decode_row(
             self._vlm_pair(call.model),
             call,
-            self._sampling(call).of_part(self.row, self._go),
+            self._sampling(call).of_part(self.row),
             inputs=None if inputs is None else lambda drafter: inputs,
             hypothesis=self._hypothesis,
             streamer=streamer,
         )
+        report = row.report
+        seconds = {**report.seconds, "encode": report.seconds["encode"] + encode_s}
+        row.report = replace(report, encoder_runs=report.encoder_runs + runs, seconds=seconds)
+        return row
 
     def _sampling(self, call: Prepared) -> Sampling:
         return Sampling(bool(call.config.do_sample), self._seed, self._rule)
@@ -372,18 +383,21 @@ def _row_after_row(
         raise OptionError(
             f"inputs: expected what the processor makes, a mapping, got {type(inputs).__name__}"
         )
+    config, inputs = options.get("generation_config") or model.generation_config, dict(inputs)
+    times = 1
+    if options.get("do_sample", config.do_sample):  # else `generate` refuses to repeat itself
+        times = options.pop("num_return_sequences", config.num_return_sequences) or 1
     family, sequences, prompts = adapter_for(model.config.model_type).FAMILY, [], []
-    for loop.row, loop.inputs in enumerate(family.rows(model, dict(inputs))):
-        # `generate` runs the encoders before it calls the loop.
-        with watched(family.encoders(model), Clock(model.device)) as runs:
+    if times > 1:
+        options["num_return_sequences"] = 1
+    rows = [row for row in family.rows(model, inputs) for _ in range(times)]
+    for loop.row, loop.inputs in enumerate(rows):
+        clock = Clock(model.device)
+        with watched(family.encoders(model), clock) as runs:
+            loop.preparation = runs, clock
             output = model.generate(
                 **loop.inputs, custom_generate=loop, streamer=streamer, **options
             )
-        if loop.ordinary is None:
-            report = loop.history[-1]
-            # A drafter that is the target itself runs the same encoders.
-            others = report.drafter_encoder_runs if loop._draft is model else 0
-            loop.history[-1] = replace(report, encoder_runs=runs.count - others)
         ids = output if isinstance(output, Tensor) else output["sequences"]
         prompts.append(loop.prompt_length)
         sequences.append(ids[0].tolist())

@@ -1,0 +1,49 @@
+"""What `mmspec.generate` returns for several sequences of one prompt, and what it says of encoders."""
+
+from __future__ import annotations
+
+import pytest
+
+import mmspec
+from tests.modalities.tiny_prefix import inputs, tiny
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny("qwen2_vl")
+
+
+def sampled(model, draft, **options):
+    given = inputs("qwen2_vl", model, "image")
+    return mmspec.generate(
+        model, given, draft, max_new_tokens=8, do_sample=True, seed=5, **options
+    )
+
+
+def test_several_sequences_of_a_prompt_are_drawn_apart_and_the_first_is_the_only_one(model):
+    alone = sampled(model, "none").sequences[0].tolist()
+    three = sampled(model, "none", num_return_sequences=3)
+    assert [len(three.sequences), len(three.reports)] == [3, 3]
+    rows = [row.tolist() for row in three.sequences]
+    assert rows[0][: len(alone)] == alone
+    assert len({tuple(row) for row in rows}) == 3
+    assert sampled(model, "ngram", num_return_sequences=3).sequences.tolist() == rows
+
+
+def test_greedy_repeats_are_refused_as_generate_refuses_them(model):
+    given = inputs("qwen2_vl", model, "image")
+    with pytest.raises(ValueError, match="num_return_sequences"):
+        mmspec.generate(model, given, max_new_tokens=4, do_sample=False, num_return_sequences=2)
+
+
+def test_an_encoder_run_before_the_loop_is_counted_and_timed(model):
+    given = inputs("qwen2_vl", model, "image")
+    report = mmspec.generate(model, given, max_new_tokens=4).report
+    assert report.encoder_runs == 1
+    assert 0 < report.seconds["encode"] < report.total_seconds
+
+
+def test_a_drafter_that_is_the_target_counts_its_own_runs(model):
+    given = inputs("qwen2_vl", model, "image")
+    report = mmspec.generate(model, given, model, gamma=2, max_new_tokens=8).report
+    assert (report.encoder_runs, report.drafter_encoder_runs) == (1, 1)
