@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ from mmspec.modalities.pair import Draft
 from mmspec.modalities.pair import Pair as DraftedPair
 from mmspec.modalities.rows import Row, padded, side_by_side, steps_of_scores
 from mmspec.modalities.vlm.checkpoint import Checkpoint
-from mmspec.modalities.vlm.generate import decode_row
+from mmspec.modalities.vlm.generate import decode_row, handed_on
 from mmspec.modalities.vlm.preparation import Prepared
 from mmspec.modalities.vlm.towers import Runs, watched
 from mmspec.modalities.whisper import Whisper, has_encoder
@@ -182,17 +183,17 @@ class CustomGenerate:
 
     def _decode_row(self, call: Prepared, streamer: Any) -> Row:
         """The row of a model that looks or listens."""
-        inputs = self.inputs
+        inputs, pair = self.inputs, self._vlm_pair(call.model)
         # `generate` ran the encoders before it called this loop.
         runs, encode_s = 0, 0.0
         if self.preparation is not None:
             watch, clock = self.preparation
             runs, encode_s = watch.count, clock.seconds["encode"]
         row = decode_row(
-            self._vlm_pair(call.model),
+            pair,
             call,
             self._sampling(call).of_part(self.row),
-            inputs=None if inputs is None else lambda drafter: inputs,
+            inputs=None if inputs is None else partial(handed_on, inputs, pair.checkpoint),
             hypothesis=self._hypothesis,
             streamer=streamer,
         )

@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from mmspec.clock import Clock
 from mmspec.engine import Sampling, Scores, run_alone
 from mmspec.engine.account import Account
+from mmspec.errors import ModelError
 from mmspec.modalities.pair import Pair
 from mmspec.modalities.rows import Row, collects_scores
 from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.vlm.preparation import Prepared
 from mmspec.modalities.vlm.request import Inputs, decoded
+
+
+def handed_on(inputs: Mapping[str, Any], target: Checkpoint, drafter: Checkpoint) -> dict[str, Any]:
+    """A target's inputs for a drafting model, where nobody can make it inputs of its own.
+
+    Raises:
+        ModelError: the two have different ids for an image or a sound.
+    """
+    mine, theirs = (one.family.reserved(one.model) for one in (target, drafter))
+    ids = inputs.get("input_ids")
+    strange = mine - theirs
+    if ids is not None and strange and bool(torch.isin(ids, torch.tensor(sorted(strange))).any()):
+        raise ModelError(
+            f"an image or a sound stands as {sorted(strange)} in the target's prompt, the drafter "
+            f"knows {sorted(theirs)}: use mmspec.load(target, drafter), which makes each its own"
+        )
+    return {
+        name: value.to(drafter.device) if isinstance(value, Tensor) else value
+        for name, value in inputs.items()
+    }
 
 
 def decode_row(

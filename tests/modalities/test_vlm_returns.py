@@ -15,9 +15,7 @@ def model():
 
 def sampled(model, draft, **options):
     given = inputs("qwen2_vl", model, "image")
-    return mmspec.generate(
-        model, given, draft, max_new_tokens=8, do_sample=True, seed=5, **options
-    )
+    return mmspec.generate(model, given, draft, max_new_tokens=8, do_sample=True, seed=5, **options)
 
 
 def test_several_sequences_of_a_prompt_are_drawn_apart_and_the_first_is_the_only_one(model):
@@ -47,3 +45,15 @@ def test_a_drafter_that_is_the_target_counts_its_own_runs(model):
     given = inputs("qwen2_vl", model, "image")
     report = mmspec.generate(model, given, model, gamma=2, max_new_tokens=8).report
     assert (report.encoder_runs, report.drafter_encoder_runs) == (1, 1)
+
+
+def test_a_drafter_with_another_mark_for_an_image_says_so(model):
+    drafter = tiny("qwen2_vl", seed=1, layers=1)
+    drafter.config.image_token_id -= 40
+    given = inputs("qwen2_vl", model, "image")
+    plain = mmspec.generate(model, given, max_new_tokens=6)
+    drafted = mmspec.generate(model, given, drafter, gamma=2, max_new_tokens=6)
+    assert drafted.sequences.tolist() == plain.sequences.tolist()
+    (fault,) = drafted.report.faults
+    assert "which makes each its own" in fault
+    assert str(model.config.image_token_id) in fault
