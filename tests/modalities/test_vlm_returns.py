@@ -1,24 +1,29 @@
-"""What `mmspec.generate` returns for several sequences of one prompt, and what it says of encoders."""
+"""What `mmspec.generate` returns for several sequences of a prompt, and says of encoders."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 import mmspec
-from tests.modalities.tiny_prefix import inputs, tiny
+
+from .tiny_prefix import inputs, tiny
 
 
 @pytest.fixture(scope="module")
-def model():
+def model() -> Any:
     return tiny("qwen2_vl")
 
 
-def sampled(model, draft, **options):
+def sampled(model: Any, draft: Any, **options: Any) -> mmspec.Generation:
     given = inputs("qwen2_vl", model, "image")
     return mmspec.generate(model, given, draft, max_new_tokens=8, do_sample=True, seed=5, **options)
 
 
-def test_several_sequences_of_a_prompt_are_drawn_apart_and_the_first_is_the_only_one(model):
+def test_several_sequences_of_a_prompt_are_drawn_apart(
+    model: Any,
+) -> None:
     alone = sampled(model, "none").sequences[0].tolist()
     three = sampled(model, "none", num_return_sequences=3)
     assert [len(three.sequences), len(three.reports)] == [3, 3]
@@ -28,26 +33,26 @@ def test_several_sequences_of_a_prompt_are_drawn_apart_and_the_first_is_the_only
     assert sampled(model, "ngram", num_return_sequences=3).sequences.tolist() == rows
 
 
-def test_greedy_repeats_are_refused_as_generate_refuses_them(model):
+def test_greedy_repeats_are_refused_as_generate_refuses_them(model: Any) -> None:
     given = inputs("qwen2_vl", model, "image")
     with pytest.raises(ValueError, match="num_return_sequences"):
         mmspec.generate(model, given, max_new_tokens=4, do_sample=False, num_return_sequences=2)
 
 
-def test_an_encoder_run_before_the_loop_is_counted_and_timed(model):
+def test_an_encoder_run_before_the_loop_is_counted_and_timed(model: Any) -> None:
     given = inputs("qwen2_vl", model, "image")
     report = mmspec.generate(model, given, max_new_tokens=4).report
     assert report.encoder_runs == 1
     assert 0 < report.seconds["encode"] < report.total_seconds
 
 
-def test_a_drafter_that_is_the_target_counts_its_own_runs(model):
+def test_a_drafter_that_is_the_target_counts_its_own_runs(model: Any) -> None:
     given = inputs("qwen2_vl", model, "image")
     report = mmspec.generate(model, given, model, gamma=2, max_new_tokens=8).report
     assert (report.encoder_runs, report.drafter_encoder_runs) == (1, 1)
 
 
-def test_a_drafter_with_another_mark_for_an_image_says_so(model):
+def test_a_drafter_with_another_mark_for_an_image_says_so(model: Any) -> None:
     drafter = tiny("qwen2_vl", seed=1, layers=1)
     drafter.config.image_token_id -= 40
     given = inputs("qwen2_vl", model, "image")
