@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mmspec.bench.asr import Plan, run, short_names
+from mmspec.bench.asr import Plan, run
 from mmspec.bench.cases import Case, load_cases, read_references, word_error_rate
+from mmspec.bench.contest import short_names
 from mmspec.bench.faster_whisper import FasterWhisperContender
 from mmspec.bench.measuring import Measured, measure
 from mmspec.bench.spread import Spread
@@ -39,10 +40,11 @@ class Scripted:
     def __init__(self, name: str, seconds: float, log: list[str], ids: Any = (1, 2)) -> None:
         self.name = name
         self.why_not: str | None = None
+        self.remark: str | None = None
         self._seconds, self._log, self._ids = seconds, log, ids
         self.fail_at: int | None = None
 
-    def run(self, samples: Any, request: Request, hypothesis: Any = None) -> Outcome:
+    def run(self, samples: Any, request: Any, hypothesis: Any = None) -> Outcome:
         self._log.append(self.name)
         if self.fail_at == self._log.count(self.name):
             raise ValueError("no more")
@@ -57,7 +59,7 @@ class TestMeasuring:
     def test_a_warm_up_then_interleaved_pairs_with_a_rotating_first(self) -> None:
         log: list[str] = []
         members = [Measured(Scripted(name, 1.0, log)) for name in "abc"]
-        measure(members, cases(2), Request(), pairs=3)
+        measure(members, cases(2), pairs=3)
         assert len(log) == (1 + 3) * 2 * 3
         rows = [log[i : i + 3] for i in range(0, len(log), 3)]
         assert all(sorted(row) == ["a", "b", "c"] for row in rows)
@@ -69,7 +71,7 @@ class TestMeasuring:
         good, bad = Scripted("good", 1.0, log), Scripted("bad", 1.0, log)
         bad.fail_at = 4
         members = [Measured(good), Measured(bad)]
-        measure(members, cases(2), Request(), pairs=3)
+        measure(members, cases(2), pairs=3)
         assert members[1].why_not == "bad raised ValueError: no more"
         assert members[1].outcomes == []
         assert len(members[0].outcomes) == 3
@@ -80,7 +82,7 @@ class TestRatios:
     def test_the_peers_time_over_ours(self) -> None:
         log: list[str] = []
         ours, peer = Measured(Scripted("ours", 2.0, log)), Measured(Scripted("peer", 1.0, log))
-        measure([ours, peer], cases(3), Request(), pairs=5)
+        measure([ours, peer], cases(3), pairs=5)
         found = versus(ours, peer)
         assert found.decode == Spread(0.5, 0.5, 0.5, 5)  # a loss is a ratio under 1
         assert found.end_to_end.median == pytest.approx(2 / 3)
@@ -91,14 +93,14 @@ class TestRatios:
         log: list[str] = []
         ours = Measured(Scripted("ours", 1.0, log))
         peer = Measured(Scripted("peer", 1.0, log, ids=(1, 3)))
-        measure([ours, peer], cases(1), Request(), pairs=1)
+        measure([ours, peer], cases(1), pairs=1)
         assert versus(ours, peer).ids_equal is False
 
     def test_a_peer_without_ids_or_decoding_time(self) -> None:
         log: list[str] = []
         ours = Measured(Scripted("ours", 1.0, log))
         peer = Measured(Scripted("peer", 0.0, log, ids=()))
-        measure([ours, peer], cases(1), Request(), pairs=1)
+        measure([ours, peer], cases(1), pairs=1)
         found = versus(ours, peer)
         assert found.ids_equal is None
         assert found.decode.median is None
@@ -185,7 +187,8 @@ class TestWhole:
         rough = tmp_path / "rough.txt"
         rough.write_text("the cat\n\nhe is\n")
         drafts = ["none", "ngram", "early-exit:1", str(place.drafter), f"hypothesis:{rough}"]
-        plan = Plan(place.files, str(place.target), drafts, Request(language="en"), pairs=1)
+        request = Request(language="en")
+        plan = Plan(place.files, str(place.target), drafts, pairs=1, request=request)
         result = run(plan)
         document = json.loads(json.dumps(result.to_dict()))
         assert [ours["available"] for ours in document["mmspec"]] == [True] * 5

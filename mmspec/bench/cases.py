@@ -1,15 +1,13 @@
-"""What is measured on: recordings, what is said in them, and what marks them unmistakably."""
+"""What is measured on: recordings or images, what is in them, and what marks them unmistakably."""
 
 from __future__ import annotations
 
 import csv
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from mmspec.errors import InputError
 from mmspec.modalities.audio import duration_s, load_audio
@@ -19,32 +17,39 @@ REFERENCE_NAME = "transcripts.tsv"
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One recording.
+    """One recording, or an image with what is wanted of it.
 
     Attributes:
-        samples: mono float32 at 16 kHz.
-        reference: what is really said, None where nobody wrote it down.
+        subject: mono float32 samples at 16 kHz, or an image, read before anything is timed.
+        reference: what is really said or to be seen, None where nobody wrote it down.
         hypotheses: a hypothesis by hypothesis file.
+        request: what every contender is asked.
+        facts: what else freezes the case in a result file.
     """
 
     path: Path
-    samples: np.ndarray
+    subject: Any
     sha256: str
     reference: str | None
     hypotheses: Mapping[str, Any]
+    request: Any = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """What freezes the case in a result file."""
         return {
             "path": str(self.path),
             "sha256": self.sha256,
-            "seconds": duration_s(self.samples),
+            **self.facts,
             "reference": self.reference,
         }
 
 
 def load_cases(
-    files: Sequence[Path], references: Mapping[str, str], hypotheses: Mapping[str, Sequence[Any]]
+    files: Sequence[Path],
+    references: Mapping[str, str],
+    hypotheses: Mapping[str, Sequence[Any]],
+    request: Any = None,
 ) -> list[Case]:
     """Read every recording before anything is timed.
 
@@ -52,6 +57,7 @@ def load_cases(
         files: the recordings.
         references: what is said, by file name.
         hypotheses: by hypothesis file, one for each recording.
+        request: what is asked of all alike.
 
     Raises:
         InputError: a recording that can't be used.
@@ -59,10 +65,16 @@ def load_cases(
     cases = []
     for number, path in enumerate(files):
         samples = load_audio(path)
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
         mine = {name: entries[number] for name, entries in hypotheses.items()}
-        cases.append(Case(path, samples, digest, references.get(path.name), mine))
+        facts = {"seconds": duration_s(samples)}
+        known = references.get(path.name)
+        cases.append(Case(path, samples, digest(path), known, mine, request, facts))
     return cases
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def read_references(table: Path | None, files: Sequence[Path]) -> dict[str, str]:
@@ -78,14 +90,23 @@ def read_references(table: Path | None, files: Sequence[Path]) -> dict[str, str]
         if not beside.is_file():
             return {}
         table = beside
+    return {Path(row["file"]).name: row["text"] for row in table_rows(table, ("file", "text"))}
+
+
+def table_rows(table: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """The rows of a table with tabs and a heading.
+
+    Raises:
+        InputError: it can't be read, or lacks one of the columns.
+    """
     try:
         with table.open(encoding="utf-8", newline="") as lines:
             rows = list(csv.DictReader(lines, delimiter="\t"))
-        return {Path(row["file"]).name: row["text"] for row in rows}
+        return [{name: row[name] for name in columns} for row in rows]
     except (OSError, UnicodeDecodeError, KeyError) as error:
         raise InputError(
             f"{table}: found no table of references ({type(error).__name__}), expected tabs and "
-            "columns named file and text"
+            f"columns named {', '.join(columns[:-1])} and {columns[-1]}"
         ) from None
 
 

@@ -24,6 +24,7 @@ class FasterWhisperContender:
     def __init__(self, directory: Path, compute_type: str, threads: int) -> None:
         self.name = f"faster-whisper {compute_type}"
         self.why_not: str | None = None
+        self.remark: str | None = None
         self._model: Any = None
         if importlib.util.find_spec("faster_whisper") is None:
             self.why_not = "faster-whisper isn't installed"

@@ -1,12 +1,13 @@
-"""The measurement: every contender on every recording, pair after pair, in one process."""
+"""The measurement: every contender on every case, pair after pair, in one process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from mmspec.bench.cases import Case
-from mmspec.contenders import Contender, Outcome, Request, one_reason
+from mmspec.contenders import Contender, Outcome, one_reason
 
 Say = Callable[[str, int], None]
 """Told what begins now, and how many such steps there are (0 where nobody knows yet)."""
@@ -32,11 +33,14 @@ class Measured:
         """The contender's name."""
         return self.contender.name
 
-    def run(self, case: Case, request: Request) -> Outcome | None:
-        """Decode one recording; a contender that raises is out, and says why."""
-        hypothesis = case.hypotheses[self.hypothesis_file] if self.hypothesis_file else None
+    def hypothesis_of(self, case: Case) -> Any:
+        """What it is told to expect."""
+        return case.hypotheses[self.hypothesis_file] if self.hypothesis_file else None
+
+    def run(self, case: Case) -> Outcome | None:
+        """Decode one case; a contender that raises is out, and says why."""
         try:
-            return self.contender.run(case.samples, request, hypothesis)
+            return self.contender.run(case.subject, case.request, self.hypothesis_of(case))
         except Exception as error:  # whatever a contender raises is an answer, not our failure
             self.why_not = f"{self.name} raised {one_reason(error)}"
             return None
@@ -45,13 +49,12 @@ class Measured:
 def measure(
     contenders: Sequence[Measured],
     cases: Sequence[Case],
-    request: Request,
     pairs: int,
     say: Say = lambda what, total: None,
 ) -> None:
     """Fill in the outcomes: one pass to warm up, then `pairs` interleaved ones.
 
-    Within a pair every recording is decoded by all contenders in a row, so that what disturbs
+    Within a pair every case is decoded by all contenders in a row, so that what disturbs
     the machine disturbs them alike; who comes first rotates.
     """
     for member in contenders:
@@ -67,7 +70,7 @@ def measure(
             for member in [*running[first:], *running[:first]]:
                 label = "warm-up" if pair < 0 else f"pair {pair + 1} of {pairs}"
                 say(f"{label}: {case.path.name}, {member.name}", total)
-                outcome = member.run(case, request) if member.why_not is None else None
+                outcome = member.run(case) if member.why_not is None else None
                 if outcome is not None and pair >= 0:
                     member.outcomes[pair].append(outcome)
     for member in contenders:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mmspec.bench.cases import Case, word_error_rate
+from mmspec.bench.cases import Case
 from mmspec.bench.measuring import Measured
 from mmspec.bench.spread import Spread
 from mmspec.compare import ratio
@@ -14,16 +14,19 @@ from mmspec.contenders import Outcome
 from mmspec.report import Report
 from mmspec.totals import total
 
+Quality = Callable[[Sequence[tuple[Case, Outcome]]], float | None]
+"""How good outcomes are, given what their cases really hold; None where no case tells."""
+
 
 @dataclass(frozen=True)
 class Versus:
     """One contender of ours against one peer.
 
     Attributes:
-        decode, end_to_end: the peer's time over ours, all recordings of a pair together; the
+        decode, end_to_end: the peer's time over ours, all cases of a pair together; the
             spread is over pairs.
-        decode_by_file: the same for each recording by itself.
-        median_file: decode-only, median and range of the recordings' medians.
+        decode_by_file: the same for each case by itself.
+        median_file: decode-only, median and range of the cases' medians.
     """
 
     ours: str
@@ -89,7 +92,9 @@ def _by_file(pairs: Sequence[Any], field: str) -> tuple[Spread, ...]:
     )
 
 
-def ours_summary(ours: Measured, cases: Sequence[Case]) -> dict[str, Any]:
+def ours_summary(
+    ours: Measured, cases: Sequence[Case], qualities: Mapping[str, Quality]
+) -> dict[str, Any]:
     """What one drafter of ours did over all pairs, derived figures included."""
     if ours.why_not is not None:
         return {"name": ours.name, "available": False, "why": ours.why_not}
@@ -110,7 +115,7 @@ def ours_summary(ours: Measured, cases: Sequence[Case]) -> dict[str, Any]:
         "shares": shares(report),
         "achieved_over_bound": achieved_over_bound(report),
         "predicted_speedup": report.predicted_speedup,
-        "word_error_rate": quality(ours, cases),
+        **{name: quality_of(ours, cases, how) for name, how in qualities.items()},
         "faults": list(report.faults),
         "report": report.to_dict(),
     }
@@ -129,11 +134,9 @@ def achieved_over_bound(report: Report) -> float | None:
     return (report.seconds["draft"] + report.seconds["verify"]) / report.decode_seconds
 
 
-def quality(member: Measured, cases: Sequence[Case]) -> float | None:
-    """Word error rate of the first pair's transcripts, where references are known."""
+def quality_of(member: Measured, cases: Sequence[Case], quality: Quality) -> float | None:
+    """Of the first pair's outcomes, where references are known."""
     if not member.outcomes:
         return None
-    heard = zip(cases, member.outcomes[0], strict=True)
-    return word_error_rate(
-        [(case.reference, outcome.text) for case, outcome in heard if case.reference is not None]
-    )
+    found = zip(cases, member.outcomes[0], strict=True)
+    return quality([(case, outcome) for case, outcome in found if case.reference is not None])

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from mmspec.bench.asr import Result
+from mmspec.bench.contest import Result
 from mmspec.bench.spread import Spread
 from mmspec.bench.summary import Versus
 from mmspec.formats import one_line
@@ -21,14 +21,18 @@ def result_tables(result: Result) -> list[Table]:
 
 
 def notes(result: Result) -> list[Text]:
-    """Why a peer couldn't run a case, and where transformers differs from itself; a line each."""
+    """Why a peer couldn't run a case, and what is to be known of one that could; a line each."""
+    remarks = {one.name: one.contender.remark for one in result.contenders}
     lines = []
     hf_equal = {pair.ours for pair in result.versus if pair.peer == "hf" and pair.ids_equal}
     for pair in result.versus:
         about = f"{_peer(pair)}, drafter {_drafter(pair.ours)}"
         if pair.why_not is not None:
             lines.append(f"{about}: {pair.why_not}")
-        elif pair.ids_equal is False and pair.ours in hf_equal and "assisted" in pair.peer:
+            continue
+        if remarks[pair.peer]:
+            lines.append(f"{about}: {remarks[pair.peer]}")
+        if pair.ids_equal is False and pair.ours in hf_equal and "assisted" in pair.peer:
             lines.append(f"{about}: {ASSISTED_DIFFERS}")
     return [plain_text(line, "dim") for line in lines]
 
@@ -74,12 +78,33 @@ def _coloured(spread: Spread) -> Text:
 def _ours_table(result: Result) -> Table:
     table = new_table("What each drafter did")
     table.add_column("", style="cyan", no_wrap=True)
-    columns = [_ours_cells(facts) for facts in result.ours]
     for facts in result.ours:
         table.add_column(plain_text(_drafter(facts["name"])), overflow="fold", justify="right")
-    for number, name in enumerate(_ROWS):
-        table.add_row(name, *(plain_text(cells[number]) for cells in columns))
+    for name, *cells in _ours_rows(result):
+        table.add_row(name, *map(plain_text, cells))
     return table
+
+
+def _ours_rows(result: Result) -> list[tuple[str, ...]]:
+    """A name and a cell for every drafter."""
+    columns = [_ours_cells(facts) for facts in result.ours]
+    rows = [(name, *(cells[n] for cells in columns)) for n, name in enumerate(_ROWS)]
+    if any("by_class" in facts for facts in result.ours):
+        rows.append(("kept, grounded / syntactic", *map(_by_class, result.ours)))
+    for quality in result.qualities:
+        cells = (_percent(facts.get(quality)) for facts in result.ours)
+        rows.append((quality.replace("_", " "), *cells))
+    return rows
+
+
+def _by_class(facts: dict[str, Any]) -> str:
+    shares = facts.get("by_class") or {}
+    kept = [shares.get(name, {}).get("acceptance_rate") for name in ("grounded", "syntactic")]
+    return " / ".join(_percent(share) for share in kept)
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
 
 
 _ROWS = (
@@ -93,7 +118,6 @@ _ROWS = (
     "draft / verify / bookkeeping",
     "achieved / bound",
     "predicted speed-up",
-    "word error rate",
 )
 
 
@@ -102,7 +126,7 @@ def _ours_cells(facts: dict[str, Any]) -> list[str]:
         return [facts["why"], *[""] * (len(_ROWS) - 1)]
     offsets = " ".join(f"{100 * share:.0f}" for share in facts["acceptance_by_offset"][:8])
     parts = " / ".join(percent(share) for share in facts["shares"].values())
-    predicted, wer = facts["predicted_speedup"], facts["word_error_rate"]
+    predicted = facts["predicted_speedup"]
     return [
         facts["parity"],
         f"{facts['mean_acceptance_length']:.2f}",
@@ -114,7 +138,6 @@ def _ours_cells(facts: dict[str, Any]) -> list[str]:
         parts,
         f"{facts['achieved_over_bound'] or 0:.2f}",
         "-" if predicted is None else f"{predicted:.2f}×",
-        "-" if wer is None else f"{100 * wer:.1f} %",
     ]
 
 
@@ -135,13 +158,11 @@ def to_markdown(result: Result) -> str:
         for pair in result.versus
         if pair.why_not is None
     ]
-    columns = [_ours_cells(facts) for facts in result.ours]
-    facts = [(name, *(cells[n] for cells in columns)) for n, name in enumerate(_ROWS)]
     names = ["", *(_drafter(facts["name"]) for facts in result.ours)]
     lines = [*_markdown(head, rows), ""]
     for note in notes(result):
         lines += [f"- {note}"]
-    return "\n".join([*lines, "", *_markdown(names, facts)]) + "\n"
+    return "\n".join([*lines, "", *_markdown(names, _ours_rows(result))]) + "\n"
 
 
 def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

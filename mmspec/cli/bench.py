@@ -1,4 +1,4 @@
-"""`mmspec bench asr`."""
+"""`mmspec bench asr` and `mmspec bench vlm`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from mmspec.cli.console import (
     stderr,
     until_reader_leaves,
 )
+from mmspec.cli.transcribe import peers_of
 
 bench_app = typer.Typer(
     name="bench", help="Measure, by the benchmark contract.", no_args_is_help=True
@@ -24,6 +25,33 @@ bench_app = typer.Typer(
 @bench_app.callback()
 def _bench() -> None:
     """Measure, by the benchmark contract."""
+
+
+Drafts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--draft",
+        "-d",
+        metavar="DRAFT",
+        help="As for transcribe, or caption; may be given several times. Without: none and ngram.",
+        rich_help_panel=o.MODELS,
+        show_default=False,
+    ),
+]
+Pairs = Annotated[
+    int,
+    typer.Option("--pairs", min=1, metavar="N", help="Interleaved passes; 5 or more count."),
+]
+Markdown = Annotated[
+    Path | None,
+    typer.Option(
+        "--markdown",
+        metavar="FILE",
+        help="Write the tables there, for a page.",
+        rich_help_panel=o.OUTPUT,
+        show_default=False,
+    ),
+]
 
 
 @bench_app.command("asr")
@@ -47,22 +75,9 @@ def asr(
             rich_help_panel=o.MODELS,
         ),
     ] = "sample",
-    draft: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--draft",
-            "-d",
-            metavar="DRAFT",
-            help="As for transcribe; may be given several times. Without: none and ngram.",
-            rich_help_panel=o.MODELS,
-            show_default=False,
-        ),
-    ] = None,
+    draft: Drafts = None,
     trust_remote_code: o.TrustRemoteCode = False,
-    pairs: Annotated[
-        int,
-        typer.Option("--pairs", min=1, metavar="N", help="Interleaved passes; 5 or more count."),
-    ] = 5,
+    pairs: Pairs = 5,
     reference: Annotated[
         Path | None,
         typer.Option(
@@ -92,16 +107,7 @@ def asr(
     max_new_tokens: o.MaxNewTokens = None,
     gamma: o.Gamma = "adaptive",
     json: o.Json = None,
-    markdown: Annotated[
-        Path | None,
-        typer.Option(
-            "--markdown",
-            metavar="FILE",
-            help="Write the tables there, for a page.",
-            rich_help_panel=o.OUTPUT,
-            show_default=False,
-        ),
-    ] = None,
+    markdown: Markdown = None,
     verbose: o.Verbose = False,
     threads: o.Threads = None,
     device: o.Device = None,
@@ -139,21 +145,113 @@ def asr(
             faster_whisper_type=faster_whisper_type,
             trust_remote_code=trust_remote_code,
         )
-        result = _measured(plan)
+        from mmspec.bench.asr import run
+
+        result = _measured(run, plan)
+    _write(result, json, markdown)
+    return 0
+
+
+@bench_app.command("vlm")
+@until_reader_leaves
+def vlm(
+    images: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[IMAGE...]",
+            help="Images, or folders of them; without any the embedded ones.",
+            show_default=False,
+        ),
+    ] = None,
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            "-t",
+            metavar="MODEL",
+            help="Whose output it is.",
+            rich_help_panel=o.MODELS,
+        ),
+    ] = "sample",
+    draft: Drafts = None,
+    trust_remote_code: o.TrustRemoteCode = False,
+    task: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--task",
+            metavar="TASK",
+            help="caption or read; may be given twice. Without: what the truth tells of an "
+            "image, else caption.",
+            rich_help_panel=o.DECODING,
+            show_default=False,
+        ),
+    ] = None,
+    pairs: Pairs = 5,
+    reference: Annotated[
+        Path | None,
+        typer.Option(
+            "--reference",
+            metavar="TSV",
+            help="What is there, columns file, task and text; else truth.tsv beside the images.",
+            show_default=False,
+        ),
+    ] = None,
+    max_new_tokens: o.MaxNewTokens = None,
+    grounding: o.LookGrounding = None,
+    gamma: o.Gamma = "adaptive",
+    compare: o.Compare = "plain,hf,hf-assisted",
+    json: o.Json = None,
+    markdown: Markdown = None,
+    verbose: o.Verbose = False,
+    threads: o.Threads = None,
+    device: o.Device = None,
+    dtype: o.Dtype = None,
+    packed: o.Packed = True,
+) -> int:
+    """Measure drafters on images, for captions and for reading.
+
+    As bench asr does it. Beside the speed: character error rate of what was read,
+    share of the captions that are the truth, letter for letter.
+
+    \b
+    mmspec bench vlm
+    mmspec bench vlm *.png -t DIR -d none -d DIR2 --task caption --threads 1
+    """
+    offline_if_unreachable([target, *(draft or [])])
+    with quiet_libraries(verbose):
+        from mmspec.bench.images import image_files
+        from mmspec.bench.vlm import Plan, run
+
+        plan = Plan(
+            files=image_files(images or []),
+            target=target,
+            drafts=draft or ["none", "ngram"],
+            tasks=tuple(task or ()),  # type: ignore[arg-type]
+            peers=peers_of(compare),
+            max_new_tokens=max_new_tokens,
+            grounding=grounding,
+            pairs=pairs,
+            gamma=gamma,
+            packed=packed,
+            device=device,
+            dtype=dtype,
+            threads=threads,
+            reference=reference,
+            trust_remote_code=trust_remote_code,
+        )
+        result = _measured(run, plan)
     _write(result, json, markdown)
     return 0
 
 
 def embedded_clips() -> list[Path]:
     """The clips that come with mmspec."""
-    from mmspec.cli.demo import demo_clips
+    from mmspec.cli.demo_hearing import demo_clips
 
     return [path for path, _ in demo_clips()]
 
 
-def _measured(plan: Any) -> Any:
-    from mmspec.bench.asr import run
-
+def _measured(run: Any, plan: Any) -> Any:
     with Steps(0, stderr()) as steps:
 
         def say(what: str, total: int) -> None:
