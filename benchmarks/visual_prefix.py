@@ -1,6 +1,6 @@
 """What a round costs behind a short and behind a long visual prefix, and who copies the prefix.
 
-    PYTHONPATH=. python benchmarks/visual_prefix.py CONFIG [--pairs 5] [--json FILE]
+    python benchmarks/visual_prefix.py CONFIG [--pairs 5] [--json FILE]
 
 CONFIG is a folder with the configuration of a Qwen2-VL whose weights are drawn here: what it says
 is of no interest, and its tower is left one layer. Prompts are images of 64 to 4,096 visual tokens.
