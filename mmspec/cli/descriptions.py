@@ -61,7 +61,7 @@ class Descriptions(Output):
     ) -> None:
         """An image or page was looked at; `image` is what the page of the run shows of it."""
         if self._page is not None:
-            self._page.done(name_of(path, page), said, [image], compared)
+            self._page.entries.done(name_of(path, page), said, [image], compared)
         entry = {"path": str(path), **said.to_dict()}
         if compared is not None:
             entry["compare"] = {name: peer.to_dict() for name, peer in compared.items()}
@@ -70,7 +70,7 @@ class Descriptions(Output):
     def failed(self, path: Path, message: str, page: int | None = None) -> None:
         """It couldn't be: its text is empty, so that texts match images."""
         if self._page is not None:
-            self._page.failed(name_of(path, page), message)
+            self._page.entries.failed(name_of(path, page), message)
         entry: dict[str, Any] = {"path": str(path), "error": message}
         if page is not None:
             entry["page"] = page

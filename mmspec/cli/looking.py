@@ -59,9 +59,10 @@ class CaptionRun(FilesRun):
     def _new_output(self, settings: dict[str, Any]) -> Descriptions:
         self._page = None
         if self._wanted.report is not None:
-            from mmspec.cli.page import LookPage
+            from mmspec.cli.page import RunPage, SightEntries
 
-            self._page = LookPage(self._wanted.report, self._model, settings)
+            entries = SightEntries(self._model, self._request["task"])
+            self._page = RunPage(self._wanted.report, settings, entries)
         return Descriptions(
             self._wanted, self._files, settings, self._steps, self._page, lines=self.lines
         )
@@ -112,7 +113,7 @@ class CaptionRun(FilesRun):
         """What the page of the run will need of an image: of a picture in memory a small one."""
         if isinstance(image, Path | Exception):
             return image
-        return None if self._page is None else self._page.picture(image)
+        return None if self._page is None else self._page.entries.picture(image)
 
     def _request_for(self, item: Item) -> dict[str, Any]:
         return {"image": item.image, "hypothesis": item.hypothesis, **self._request}

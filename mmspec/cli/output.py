@@ -73,7 +73,7 @@ class Transcripts(Output):
     def done(self, path: Path, said: Any, samples: Any, compared: Mapping[str, Any] | None) -> None:
         """A recording was transcribed."""
         if self._page is not None:
-            self._page.done(path, said, samples, compared)
+            self._page.entries.done(path, said, samples, compared)
         entry = entry_of(path, said)
         if compared is not None:
             entry["compare"] = {name: peer.to_dict() for name, peer in compared.items()}
@@ -90,7 +90,7 @@ class Transcripts(Output):
     def failed(self, path: Path, message: str) -> None:
         """A recording couldn't be transcribed: its line is empty, so that lines match inputs."""
         if self._page is not None:
-            self._page.failed(path, message)
+            self._page.entries.failed(path, message)
         self.entries.append({"path": str(path), "error": message})
         if self._wanted.format == "txt" and self._wanted.output_dir is None:
             self._print("\n")

@@ -25,45 +25,32 @@ FINE_PICTURES = 40
 """Further ones are coarser: a book has to stay a file that opens."""
 
 
-class Collected:
-    """Collects what a run makes and writes it as one page.
+def write_page(
+    place: Path, settings: Mapping[str, Any], entries: Sequence[Decoded | Failure]
+) -> None:
+    """Write a page of these.
 
-    Args:
-        place: the file.
-        settings: of the run.
-        texts: turns the target's ids into text.
+    Raises:
+        InputError: the place can't be written to.
     """
-
-    def __init__(self, place: Path, settings: Mapping[str, Any], texts: TokenTexts) -> None:
-        self._place, self._settings, self._texts = place, settings, texts
-        self._entries: list[Decoded | Failure] = []
-
-    def write(self) -> None:
-        """Write what there is.
-
-        Raises:
-            InputError: the place can't be written to.
-        """
-        write_atomic(self._place, render_page(PageData(self._settings, tuple(self._entries))))
+    write_atomic(place, render_page(PageData(settings, tuple(entries))))
 
 
-class RunPage(Collected):
-    """The page of recordings that were transcribed.
+class RecordingEntries:
+    """What a page shows of recordings, as they are done.
 
     Args:
-        place: the file.
         transcriber: whose tokenizer and features these are.
-        settings: of the run.
     """
 
-    def __init__(self, place: Path, transcriber: Any, settings: Mapping[str, Any]) -> None:
-        super().__init__(place, settings, TokenTexts.of(transcriber))
-        self._processor = transcriber.processor
+    def __init__(self, transcriber: Any) -> None:
+        self.made: list[Decoded | Failure] = []
+        self._processor, self._texts = transcriber.processor, TokenTexts.of(transcriber)
 
     def done(self, path: Path, said: Any, samples: Any, compared: Mapping[str, Any] | None) -> None:
         """A recording was transcribed; what is kept of its samples is a picture."""
         extractor = self._processor.feature_extractor
-        self._entries.append(
+        self.made.append(
             recording_of(
                 path.name,
                 said,
@@ -76,21 +63,20 @@ class RunPage(Collected):
 
     def failed(self, path: Path, message: str) -> None:
         """A recording couldn't be transcribed."""
-        self._entries.append(Failure(path.name, message))
+        self.made.append(Failure(path.name, message))
 
 
-class LookPage(Collected):
-    """The page of images that were looked at, and of documents page by page.
+class SightEntries:
+    """The same of images, and of documents page by page.
 
     Args:
-        place: the file.
         viewer: whose tokenizer it is.
-        settings: of the run, its task among them.
+        task: what it is asked to do, as `Viewer.describe` takes it.
     """
 
-    def __init__(self, place: Path, viewer: Any, settings: Mapping[str, Any]) -> None:
-        super().__init__(place, settings, TokenTexts.of_viewer(viewer))
-        self._words = READ if settings["task"] == "read" else SEEN
+    def __init__(self, viewer: Any, task: str = "caption") -> None:
+        self.made: list[Decoded | Failure] = []
+        self._texts, self._words = TokenTexts.of_viewer(viewer), READ if task == "read" else SEEN
         self._pictures = 0
 
     def picture(self, image: Any) -> Picture:
@@ -111,8 +97,31 @@ class LookPage(Collected):
     ) -> None:
         """Images were looked at; `name` says which, and of a document which page."""
         pictures = [self.picture(image) for image in images]
-        self._entries.append(sight_of(name, said, self._texts, pictures, compared=compared))
+        self.made.append(sight_of(name, said, self._texts, pictures, compared=compared))
 
     def failed(self, name: str, message: str) -> None:
         """They couldn't be."""
-        self._entries.append(Failure(name, message, self._words))
+        self.made.append(Failure(name, message, self._words))
+
+
+class RunPage:
+    """The page of a run, written at its end.
+
+    Args:
+        place: the file.
+        settings: of the run.
+        entries: what it shows.
+    """
+
+    def __init__(
+        self, place: Path, settings: Mapping[str, Any], entries: RecordingEntries | SightEntries
+    ) -> None:
+        self._place, self._settings, self.entries = place, settings, entries
+
+    def write(self) -> None:
+        """Write what there is.
+
+        Raises:
+            InputError: the place can't be written to.
+        """
+        write_page(self._place, self._settings, self.entries.made)

@@ -66,9 +66,9 @@ class Run(FilesRun):
     def _new_output(self, settings: dict[str, Any]) -> Transcripts:
         page = None
         if self._wanted.report is not None:
-            from mmspec.cli.page import RunPage
+            from mmspec.cli.page import RecordingEntries, RunPage
 
-            page = RunPage(self._wanted.report, self._model, settings)
+            page = RunPage(self._wanted.report, settings, RecordingEntries(self._model))
         return Transcripts(self._wanted, self._files, settings, self._steps, page)
 
     def _in_turn(self, output: Transcripts) -> None:
