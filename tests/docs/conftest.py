@@ -13,6 +13,7 @@ import transformers
 
 from mmspec.loading import sample_path
 from tests.docs.pages import ROOT
+from tests.modalities.pdfs import document, text
 
 STAND_INS = {"openai/whisper-base": "target", "openai/whisper-tiny.en": "drafter"}
 """Hub ids of the manual, and the sample checkpoint that each gets its files from."""
@@ -26,6 +27,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     clips = sample_path("audio")
     (tmp_path / "samples").mkdir()
     shutil.copytree(clips, tmp_path / "samples" / "audio")
+    shutil.copytree(sample_path("images"), tmp_path / "samples" / "images")
+    (tmp_path / "paper.pdf").write_bytes(document(text("Shopping"), text("on Monday")))
     for name, clip in (("speech.wav", "1-slt.flac"), ("meeting.wav", "6-kal16.flac")):
         soundfile.write(tmp_path / name, *soundfile.read(clips / clip))
     soundfile.write(tmp_path / "talk.mp3", *soundfile.read(clips / "2-slt.flac"))
