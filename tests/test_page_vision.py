@@ -291,3 +291,15 @@ class TestCommandLine:
         assert (done.code, done.out) == (2, "")
         assert len(done.complaints) == len(done.err.splitlines()) == 1
         assert "--report" in done.err
+
+    def test_what_was_measured(self, run: Here, place: Path, tmp_path: Path) -> None:
+        out = tmp_path / "page.html"
+        drafts = ("-d", "none", "-d", "ngram", "--compare", "plain", "--pairs", 2)
+        options = ("-t", place / "target", *drafts, "--max-new-tokens", 4, "--grounding", 1)
+        assert run("bench", "vlm", place / "image0.png", *options, "--report", out).code == 0
+        shown = Page(out.read_text(encoding="utf-8"))
+        names = [element.text for element in shown.of("h2")][1:3]
+        assert names == ["image0.png, mmspec none", "image0.png, mmspec ngram"]
+        assert len(shown.of("span", "same")) == 2 + 2  # in the overview and beside the times
+        assert "Medians of 2 pairs of runs." in shown.source
+        assert all("nats lost" in token.attributes["data-tip"] for token in shown.tokens)

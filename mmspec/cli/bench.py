@@ -15,6 +15,7 @@ from mmspec.cli.console import (
     stderr,
     until_reader_leaves,
 )
+from mmspec.cli.settings import OutputSettings
 from mmspec.cli.transcribe import peers_of
 
 bench_app = typer.Typer(
@@ -202,6 +203,7 @@ def vlm(
     compare: o.Compare = "plain,hf,hf-assisted",
     json: o.Json = None,
     markdown: Markdown = None,
+    report: o.ReportPage = None,
     verbose: o.Verbose = False,
     threads: o.Threads = None,
     device: o.Device = None,
@@ -217,6 +219,7 @@ def vlm(
     mmspec bench vlm
     mmspec bench vlm *.png -t DIR -d none -d DIR2 --task caption --threads 1
     """
+    OutputSettings(json=json, report=report).check([])
     offline_if_unreachable([target, *(draft or [])])
     with quiet_libraries(verbose):
         from mmspec.bench.images import image_files
@@ -240,6 +243,8 @@ def vlm(
             trust_remote_code=trust_remote_code,
         )
         result = _measured(run, plan)
+        if report is not None:
+            _write_page(result, report, grounding)
     _write(result, json, markdown)
     return 0
 
@@ -276,6 +281,14 @@ def _write(result: Any, json: Path | None, markdown: Path | None) -> None:
         write_atomic(json, dump_json(result.to_dict()))
     if markdown is not None:
         write_atomic(markdown, to_markdown(result))
+
+
+def _write_page(result: Any, report: Path, grounding: float | None) -> None:
+    from mmspec.bench.page import page_of
+    from mmspec.formats import write_atomic
+    from mmspec.page import render_page
+
+    write_atomic(report, render_page(page_of(result, grounding)))
 
 
 def _frozen(settings: dict[str, Any]) -> Any:
