@@ -95,8 +95,8 @@ def prompt(config: Any, grid: tuple[int, int]) -> dict[str, Tensor]:
     merge = eye.spatial_merge_size
     patches, tokens = height * width * merge**2, height * width
     values = eye.in_channels * eye.temporal_patch_size * eye.patch_size**2
-    ids = [config.vision_start_token_id, *tokens * [config.image_token_id]]
-    ids = torch.tensor([[*ids, config.vision_end_token_id, *WORDS]])
+    before = [config.vision_start_token_id, *tokens * [config.image_token_id]]
+    ids = torch.tensor([[*before, config.vision_end_token_id, *WORDS]])
     return {
         "input_ids": ids,
         "attention_mask": torch.ones_like(ids),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -141,7 +142,16 @@ class TestWhole:
         self, place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         out = tmp_path / "out.json"
-        options = ("-t", place.target, "-d", "none", "--pairs", 1, "--max-new-tokens", 4)
+        options: tuple[Any, ...] = (
+            "-t",
+            place.target,
+            "-d",
+            "none",
+            "--pairs",
+            1,
+            "--max-new-tokens",
+            4,
+        )
         options += ("--task", "read", "--compare", "hf", "--json", out)
         done = Here(capsys)("bench", "vlm", place.images, *options)
         assert (done.code, done.err) == (0, "")

@@ -14,7 +14,7 @@ from mmspec.bench.cases import Case, load_cases, read_references, word_error_rat
 from mmspec.bench.contest import Result, contest, line_up
 from mmspec.bench.faster_whisper import FasterWhisperContender
 from mmspec.bench.measuring import Say
-from mmspec.contenders import Outcome, Request
+from mmspec.contenders import Outcome, Request, TransformersContender
 from mmspec.errors import OptionError
 from mmspec.loading import load_whisper
 
@@ -52,9 +52,9 @@ def run(plan: Plan, say: Say = lambda what, total: None) -> Result:
     say("loading models", 0)
     transcribers = _transcribers(plan)
     lined = line_up(plan, transcribers, further=_faster_whisper(plan))
-    settings = plan.settings(transcribers[0])
-    # Length of the decoder's prompt, as transformers builds it.
-    settings["prompt_tokens"] = len(lined.field.hf.prompt(cases[0].subject, plan.request))
+    settings, hf = plan.settings(transcribers[0]), lined.field.hf
+    if isinstance(hf, TransformersContender):  # the decoder's prompt, as transformers builds it
+        settings["prompt_tokens"] = len(hf.prompt(cases[0].subject, plan.request))
     return contest(plan, lined, cases, settings, {"word_error_rate": _wrong_words}, say)
 
 
