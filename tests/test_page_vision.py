@@ -299,7 +299,7 @@ class TestCommandLine:
         assert run("bench", "vlm", place / "image0.png", *options, "--report", out).code == 0
         shown = Page(out.read_text(encoding="utf-8"))
         names = [element.text for element in shown.of("h2")][1:3]
-        assert names == ["image0.png, mmspec none", "image0.png, mmspec ngram"]
+        assert names == ["image0.png, none", "image0.png, ngram"]
         assert len(shown.of("span", "same")) == 2 + 2  # in the overview and beside the times
         assert "Medians of 2 pairs of runs." in shown.source
         assert all("nats lost" in token.attributes["data-tip"] for token in shown.tokens)

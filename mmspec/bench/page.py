@@ -45,7 +45,7 @@ def _entries(result: Result, member: Measured, grounding: bool | float | None) -
             grounding=grounding,
         )
         compared = _compared(result, member, place)
-        name = f"{case.path.name}, {member.name}"
+        name = f"{case.path.name}, {member.name.removeprefix('mmspec ')}"
         pictures = [picture_of(case.subject)]
         entries.append(sight_of(name, said, texts, pictures, compared=compared))
     return entries

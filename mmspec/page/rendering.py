@@ -85,10 +85,10 @@ def seconds(value: float) -> str:
     """A duration, three digits at least of what is short.
 
     Example:
-        >>> seconds(0.0123), seconds(1.5), seconds(75.0)
-        ('12.3 ms', '1.50 s', '75 s')
+        >>> seconds(0.0123), seconds(0.99999), seconds(1.5), seconds(75.0)
+        ('12.3 ms', '1.00 s', '1.50 s', '75 s')
     """
-    if value < 1:
+    if round(value, 4) < 1:
         return f"{1000 * value:.1f} ms"
     return f"{value:.2f} s" if value < 60 else f"{value:.0f} s"
 
