@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from mmspec.cli.console import Steps, stderr
@@ -50,8 +51,10 @@ def _decode(transcriber: Any, clips: Sequence[tuple[Any, str]], steps: Steps) ->
         steps.say(path.name)
         samples = load_audio(path)
         plainly, ours = in_turn(
-            lambda samples=samples: plain.transcribe(samples, sampling_rate=16_000),
-            lambda samples=samples: transcriber.transcribe(samples, sampling_rate=16_000),
+            *(
+                partial(one.transcribe, samples, sampling_rate=16_000)
+                for one in (plain, transcriber)
+            )
         )
         pairs.append(Pair(path.name, drafter, text, plainly, ours))
         steps.advance()

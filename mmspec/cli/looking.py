@@ -57,14 +57,15 @@ class CaptionRun(FilesRun):
             self._steps.advance()
 
     def _new_output(self, settings: dict[str, Any]) -> Descriptions:
-        self._page = None
+        self._paged: Any = None
+        page: Any = None
         if self._wanted.report is not None:
             from mmspec.cli.page import RunPage, SightEntries
 
-            entries = SightEntries(self._model, self._request["task"])
-            self._page = RunPage(self._wanted.report, settings, entries)
+            self._paged = SightEntries(self._model, self._request["task"])
+            page = RunPage(self._wanted.report, settings, self._paged)
         return Descriptions(
-            self._wanted, self._files, settings, self._steps, self._page, lines=self.lines
+            self._wanted, self._files, settings, self._steps, page, lines=self.lines
         )
 
     def _new_comparer(self) -> Any:
@@ -113,7 +114,7 @@ class CaptionRun(FilesRun):
         """What the page of the run will need of an image: of a picture in memory a small one."""
         if isinstance(image, Path | Exception):
             return image
-        return None if self._page is None else self._page.entries.picture(image)
+        return None if self._paged is None else self._paged.picture(image)
 
     def _request_for(self, item: Item) -> dict[str, Any]:
         return {"image": item.image, "hypothesis": item.hypothesis, **self._request}
