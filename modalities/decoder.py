@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mmspec.compat import cache_argument, takes_argument
 from mmspec.errors import ModelError
-from mmspec.kernels import PackedLinears
+from mmspec.kernels import PackedLinears, worth_packing
 from mmspec.state import DecoderState
 from mmspec.target import Pass
 
@@ -150,8 +150,8 @@ def check_inference_mode(model: nn.Module, role: str) -> None:
 
 
 def block_layers(decoder: nn.Module, head: nn.Module) -> list[nn.Module]:
-    """The layers that a decoder's passes go through."""
-    return [*decoder.modules(), *head.modules()]
+    """The layers that a decoder's passes go through, as far as they are worth packing."""
+    return worth_packing([*decoder.modules(), *head.modules()])
 
 
 def layer_list(decoder: nn.Module) -> tuple[str, nn.ModuleList]:

@@ -116,11 +116,12 @@ def _model_facts(whisper: Any) -> Facts:
 def _machine_facts(whisper: Any) -> Facts:
     import torch
 
-    from mmspec.kernels.packed import packing_pays
+    from mmspec.kernels import packing_pays, worth_packing
 
     weight = next(whisper.model.parameters())
     if packing_pays(weight.device, weight.dtype):
-        packed = "yes (oneDNN)"
+        large = len(worth_packing(whisper.model.modules()))
+        packed = f"{large} large layers (oneDNN)" if large else "no: every layer is small"
     elif weight.device.type != "cpu":
         packed = f"no need on {weight.device}"
     elif weight.dtype != torch.float32:

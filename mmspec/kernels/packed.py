@@ -21,6 +21,10 @@ from torch import Tensor, nn
 # hints tried (1, 6, 16) this one was the fastest from 1 to 48 rows: benchmarks/packed_linears.py.
 ROWS_HINT = 6
 
+SMALLEST = 2**19
+"""Weights below which a layer isn't worth packing for a few rows: a call of a packed layer costs
+some 40 µs more, whatever its size."""
+
 _lock = threading.Lock()  # windows are encoded side by side, with the same layers
 _users: WeakKeyDictionary[nn.Linear, int] = WeakKeyDictionary()
 _packs: WeakValueDictionary[int, Pack] = WeakValueDictionary()
@@ -30,6 +34,17 @@ _packs: WeakValueDictionary[int, Pack] = WeakValueDictionary()
 def packing_pays(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether this build of torch can pack: float32 on a CPU, with oneDNN."""
     return device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available()
+
+
+def worth_packing(modules: Iterable[nn.Module]) -> list[nn.Module]:
+    """The linear layers among `modules` that a few rows run through faster where packed.
+
+    Example:
+        >>> worth_packing([nn.Linear(4, 3), nn.Linear(1024, 512, bias=False), nn.ReLU()])
+        [Linear(in_features=1024, out_features=512, bias=False)]
+    """
+    layers = (module for module in modules if isinstance(module, nn.Linear))
+    return [layer for layer in layers if layer.weight.numel() >= SMALLEST]
 
 
 class Pack:
