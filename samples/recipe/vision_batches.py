@@ -21,7 +21,17 @@ from vision_images import (
     draw_scene,
     shorten,
 )
-from vision_text import COLOURS_OF, COUNT, DESCRIBE, INSTRUCTIONS, paragraph, scene
+from vision_text import (
+    COLOURS,
+    COLOURS_OF,
+    COUNT,
+    DESCRIBE,
+    INSTRUCTIONS,
+    SHAPES,
+    SIZES,
+    paragraph,
+    scene,
+)
 
 IGNORED = -100
 # What is known of a patch, in the order of the dense head's outputs: the characters in its thirds,
@@ -29,9 +39,9 @@ IGNORED = -100
 OFFSETS = (None, None, None, -1, -2, -3, 1)
 _ROWS, _PATCHES = 24, 2000  # of a batch, at most
 BLANK = 0  # class of no character; others are the byte plus one
-END = 128  # text is ASCII
+END = 128  # of the text; the text itself is ASCII
 CHARACTER_CLASSES = 130
-THING_CLASSES = (9, 6, 3)
+THING_CLASSES = tuple(1 + len(kind) for kind in (COLOURS, SHAPES, SIZES))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,19 +122,21 @@ def draw_batch(
 ) -> Batch:
     """The batch of a step; `growth` from 0 to 1 is how long print may be, `unrest` how unruly."""
     rng = random.Random(f"vision-{seed}-{step}")
-    kind = rng.choices(["line", "page", "scene"], [0.45, 0.05 + 0.25 * growth, 0.25])[0]
+    shares = {"line": 0.45 - 0.2 * growth, "page": 0.05 + 0.6 * growth, "scene": 0.2}
+    kind = rng.choices(list(shares), list(shares.values()))[0]
     if kind == "scene":
         height, width = (PATCH * rng.randint(8, 10) for _ in range(2))
-        wanted = [rng.choices([DESCRIBE, COUNT, COLOURS_OF], [8, 1, 1])[0] for _ in range(_ROWS)]
+        wanted = [rng.choices([DESCRIBE, COUNT, COLOURS_OF], [7, 2, 2])[0] for _ in range(_ROWS)]
         scenes = [scene(rng, held_out=held_out) for _ in wanted]
         pairs = zip(scenes, wanted, strict=True)
         return collate([draw_scene(s, height, width, rng, w) for s, w in pairs])
     if kind == "line":
-        lines = 1
-        columns = rng.randint(6, round(12 + 18 * growth))
+        lines, columns = 1, rng.randint(6, round(12 + 18 * growth))
     else:
-        lines = rng.randint(2, round(2 + 2 * growth))
-        columns = rng.randint(9, round(12 + 14 * growth))
+        lines, columns = (
+            rng.randint(2, round(2 + 2 * growth)),
+            rng.randint(9, round(12 + 14 * growth)),
+        )
     rows = 2 * lines + rng.choice([0, 0, 1])
     shape = PATCH * rows, PATCH * columns
     size = min(_ROWS, max(4, _PATCHES // (rows * columns)))

@@ -136,7 +136,8 @@ def draw_lines(
 ) -> Drawn:
     """Prints lines `LINE_PITCH` pixels apart; they must fit `width - 4 - END_WIDTH` pixels.
 
-    Without `rows_above`, the free rows of patches are above or below the print by chance. `unrest` from 0 to 1 is how far print may be off its rows of patches, turned and noisy.
+    Without `rows_above`, chance says how many of the free rows of patches are above the print.
+    `unrest` from 0 to 1 is how far print may be off its rows of patches, turned and noisy.
     """
     written = font(face, size)
     ink, paper = _ink(rng)

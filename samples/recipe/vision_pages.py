@@ -15,9 +15,9 @@ IMAGES = Path(__file__).parents[1] / "images"
 _TASKS = {READ: "read", DESCRIBE: "describe", COUNT: "count", COLOURS_OF: "colours"}
 _LINES = ("DejaVu Sans", "Liberation Serif", "DejaVu Sans Mono")
 _PAGES = (
-    ("DejaVu Sans", 16, 4, 25),
-    ("Liberation Serif", 18, 4, 24),
-    ("DejaVu Sans Mono", 16, 4, 26),
+    ("DejaVu Sans", 16, 4, 21),
+    ("Liberation Serif", 18, 4, 20),
+    ("DejaVu Sans Mono", 16, 4, 23),
 )
 
 

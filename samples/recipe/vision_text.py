@@ -2,7 +2,8 @@
 
 A line of print mixes ordinary words, strings of letters no language has, numbers and the sentences
 of `grammar.py`, so that a model which spells instead of reading loses. What is held out is a
-function of the text alone: a word, a clause or a caption is on one side of the split for good.
+function of the text alone: a word, a clause or a caption is on one side of the split for good. (A
+training sentence of the grammar may have a word that is held out as a word.)
 """
 
 import random
@@ -76,7 +77,7 @@ def _word(rng: random.Random, held_out: bool) -> str:
 def words(rng: random.Random, longest: int, *, held_out: bool) -> str:
     """A line of mixed words of at most `longest` characters.
 
-    In a held-out line every word of letters is one that training never shows.
+    In a held-out line every word of letters is held out.
     """
     line = _word(rng, held_out)[:longest].strip()
     while len(longer := f"{line} {_word(rng, held_out)}") <= longest:

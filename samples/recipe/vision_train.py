@@ -30,16 +30,16 @@ from vision_start import look_at_neighbours
 
 SAMPLE = Path(__file__).parents[1] / "vision-sample"
 _SEED = 7
-_STEPS = {"target": 3300, "drafter": 700}
-_PEAK_RATE = {"target": 1.5e-3, "drafter": 1e-3}
+_STEPS = {"target": 3850, "drafter": 1000}
+_PEAK_RATE = {"target": 1.5e-3, "drafter": 1.5e-3}
 _WARMUP_STEPS = 100
 _DECAY_SHARE = 0.35  # of the steps, at the end: the rate falls to nothing
 _SAVE_EVERY, _LOG_EVERY, _LOOK_EVERY = 100, 25, 250
 # With next-character loss alone the decoder learns to spell and never looks. We drew the images, so
 # the tower first learns what lies on each patch, and later one head of some layers is told where
 # the next character is to be seen.
-_TOWER_ONLY_STEPS = {"target": 1500, "drafter": 150}
-_GROWN_STEP = 1750  # of the target: print is as long as it gets
+_TOWER_ONLY_STEPS = 1500  # of the target
+_GROWN_STEP = 1750  # from here on print is as long as it gets
 _GUIDED_LAYERS = {"target": (1, 3), "drafter": (1,)}
 _DENSE_WEIGHT, _LOOKING_WEIGHT = 1.0, 0.5
 _BLANK_WEIGHT = 0.2
@@ -115,51 +115,49 @@ def rate(step: int, steps: int, peak: float) -> float:
     return peak * min(1.0, (step + 1) / _WARMUP_STEPS, left)
 
 
-def lengths(role: str, step: int) -> float:
-    """How long lines and paragraphs may be by now, from 0 to 1."""
-    if role == "drafter":
-        return 1.0
-    first = _TOWER_ONLY_STEPS[role]
-    return 0.4 if step < first else min(1.0, 0.1 + (step - first) / (_GROWN_STEP - first))
+def target_batch(step: int) -> Batch:
+    """The target's batch: print grows longer once the decoder learns, and less at rest."""
+    grown = 0.1 + (step - _TOWER_ONLY_STEPS) / (_GROWN_STEP - _TOWER_ONLY_STEPS)
+    growth = 0.4 if step < _TOWER_ONLY_STEPS else min(1.0, grown)
+    return draw_batch(_SEED, step, growth, min(1.0, 0.75 * step / _TOWER_ONLY_STEPS))
 
 
-def unrest(role: str, step: int) -> float:
-    """How far print may be off its rows, turned and noisy by now, from 0 to 1."""
-    if role == "drafter":
-        return 1.0
-    return min(1.0, 0.75 * step / _TOWER_ONLY_STEPS[role])
-
-
-def loss_of(
-    run: Run, reader: Reader, batch: Batch, teacher: Reader | None, *, tower_only: bool
-) -> Tensor:
-    """The loss of a batch at this stage of the run."""
-    visual = see(run.model, batch.images)
-    dense = run.dense_head(visual, batch)
+def _spell(run: Run, reader: Reader, batch: Batch, visual: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits, and the loss of the next character and of where it is looked for."""
     kind = "print" if batch.is_print else "scene"
-    run.note(f"dense-{kind}", dense.item())
-    if tower_only:
-        return dense
     logits = reader.read(batch, visual)
-    spelled = F.cross_entropy(logits.flatten(0, 1), text_ids(batch).flatten())
-    run.note(f"ce-{kind}", spelled.item())
+    loss = F.cross_entropy(logits.flatten(0, 1), text_ids(batch).flatten())
+    run.note(f"ce-{kind}", loss.item())
     run.note(f"hits-{kind}", hits(logits, batch))
-    loss = spelled + _DENSE_WEIGHT * dense
     if batch.cover.any():
         looking = reader.looking(batch)
         run.note(f"look-{kind}", looking.item())
         loss = loss + _LOOKING_WEIGHT * looking
-    if teacher:
-        with torch.no_grad():
-            wanted = teacher.read(batch, see(teacher.model, batch.images))
-        decided = batch.text != IGNORED
-        ours, theirs = logits[decided].log_softmax(-1), wanted[decided].log_softmax(-1)
-        imitation = F.kl_div(ours, theirs, log_target=True, reduction="batchmean")
-        agreed = (ours.argmax(-1) == theirs.argmax(-1)).float().mean()
-        run.note("kl", imitation.item())
-        run.note("agreed", agreed.item())
-        loss = loss + imitation
-    return loss
+    return logits, loss
+
+
+def target_loss(run: Run, reader: Reader, batch: Batch) -> Tensor:
+    """What lies on the patches; after the first stage, the next character too."""
+    visual = see(run.model, batch.images)
+    dense = run.dense_head(visual, batch)
+    run.note(f"dense-{'print' if batch.is_print else 'scene'}", dense.item())
+    if run.step < _TOWER_ONLY_STEPS:
+        return dense
+    return _spell(run, reader, batch, visual)[1] + _DENSE_WEIGHT * dense
+
+
+def drafter_loss(run: Run, reader: Reader, batch: Batch, target: Reader) -> Tensor:
+    """The target's distributions and the text; the visual tokens are the target's."""
+    with torch.no_grad():
+        visual = see(target.model, batch.images)
+        wanted = target.read(batch, visual)
+    logits, loss = _spell(run, reader, batch, visual)
+    decided = batch.text != IGNORED
+    ours, theirs = logits[decided].log_softmax(-1), wanted[decided].log_softmax(-1)
+    imitation = F.kl_div(ours, theirs, log_target=True, reduction="batchmean")
+    run.note("kl", imitation.item())
+    run.note("agreed", (ours.argmax(-1) == theirs.argmax(-1)).float().mean().item())
+    return imitation + 0.5 * loss
 
 
 @torch.no_grad()
@@ -179,55 +177,52 @@ def looks(reader: Reader) -> str:
 def start(role: str) -> tuple[Run, Qwen2VLForConditionalGeneration | None]:
     """A fresh run, and the target if there is one to learn from."""
     torch.manual_seed(_SEED)
-    model, teacher = build_model(build_tokenizer(), role), None
+    model, target = build_model(build_tokenizer(), role), None
     look_at_neighbours(model)
     if role == "drafter":
-        teacher = Qwen2VLForConditionalGeneration.from_pretrained(
+        target = Qwen2VLForConditionalGeneration.from_pretrained(
             SAMPLE / "target", dtype=torch.float32
         ).eval()
-        # Its layers are the target's first ones, and so is all that stands beside the layers.
-        theirs = teacher.state_dict()
+        # Its tower and layers are the target's (the layers its first ones); the tower stays so.
+        theirs = target.state_dict()
         model.load_state_dict({name: theirs[name] for name in model.state_dict()})
+        model.model.visual.requires_grad_(False)
     head = DenseHead(model.config.text_config.hidden_size)
-    parameters = [*model.parameters(), *head.parameters()]
-    optimizer = torch.optim.AdamW(parameters, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
-    return Run(model, head, optimizer), teacher
+    trained = [p for p in [*model.parameters(), *head.parameters()] if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
+    return Run(model, head, optimizer), target
 
 
 def train(role: str, work: Path, steps: int) -> Run:
     """Trains to `steps`, from the last checkpoint in `work` if there is one."""
-    run, teacher = start(role)
+    run, target = start(role)
     path = work / f"vision-{role}.pt"
     if path.exists():
         run.load(path)
         print(f"resumed at step {run.step}, {run.seconds:.0f} s", flush=True)
     reader = Reader(run.model, _GUIDED_LAYERS[role])
-    example = Reader(teacher, ()) if teacher else None
+    example = Reader(target, ()) if target else None
     while run.step < steps:
         started = time.monotonic()
         speed = rate(run.step, steps, _PEAK_RATE[role])
         for group in run.optimizer.param_groups:
             group["lr"] = speed
-        batch = draw_batch(_SEED, run.step, lengths(role, run.step), unrest(role, run.step))
-        drawn = time.monotonic() - started
-        tower_only = run.step < _TOWER_ONLY_STEPS[role]
-        loss = loss_of(run, reader, batch, example, tower_only=tower_only)
+        if example:
+            loss = drafter_loss(run, reader, draw_batch(_SEED + 1, run.step), example)
+        else:
+            loss = target_loss(run, reader, target_batch(run.step))
         run.optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(run.model.parameters(), 1.0)
         run.optimizer.step()
         run.step += 1
         run.seconds += time.monotonic() - started
-        run.note("~draw", drawn)
-        run.note("~step", time.monotonic() - started)
         if run.step % _LOG_EVERY == 0:
-            print(
-                f"step {run.step}/{steps} {run.report()} rate {speed:.5f} time {run.seconds:.0f} s",
-                flush=True,
-            )
+            means = f"{run.report()} rate {speed:.5f} time {run.seconds:.0f} s"
+            print(f"step {run.step}/{steps} {means}", flush=True)
         if run.step % _SAVE_EVERY == 0:
             run.save(path)
-        if run.step % _LOOK_EVERY == 0 and not tower_only:
+        if run.step % _LOOK_EVERY == 0 and (example or run.step > _TOWER_ONLY_STEPS):
             print(f"  {looks(reader)}", flush=True)
     run.save(path)
     return run
