@@ -34,7 +34,7 @@ from mmspec.modalities.pair import Pair as DraftedPair
 from mmspec.modalities.rows import Row, padded, side_by_side, steps_of_scores
 from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.vlm.generate import decode_row, handed_on
-from mmspec.modalities.vlm.preparation import Prepared
+from mmspec.modalities.vlm.preparation import Prepared, check_mode
 from mmspec.modalities.vlm.towers import Runs, watched
 from mmspec.modalities.whisper import Whisper, has_encoder
 from mmspec.modalities.whisper_draft import ModelDraft
@@ -132,8 +132,7 @@ class CustomGenerate:
     ) -> Any:
         """What transformers calls in place of its own loop."""
         adapter_for(model.config.model_type)
-        if (generation_config.num_beams or 1) > 1:
-            raise OptionError("beam search can't be decoded speculatively: set num_beams=1")
+        check_mode(generation_config)
         pop_cache(model_kwargs)
         call = Prepared(
             model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs

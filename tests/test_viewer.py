@@ -304,6 +304,9 @@ class TestRefusals:
         refused(OptionError, "task: found 'sing'", viewer, task="sing")
         refused(OptionError, "not used by the model: .'foo'", viewer, foo=1)
         refused(OptionError, "beam search", viewer, num_beams=3)
+        refused(OptionError, "penalty_alpha=None", viewer, penalty_alpha=0.6, top_k=4)
+        several = {"num_return_sequences": 2, "temperature": 0.7}
+        refused(OptionError, "num_return_sequences: found 2", viewer, **several)
         refused(OptionError, "grounding: found", viewer, grounding=-1.0)
 
     def test_closed(self, place: Path) -> None:

@@ -17,7 +17,7 @@ from mmspec.errors import InputError, MMSpecError, OptionError
 from mmspec.modalities.pair import Pair
 from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.vlm.grounding import log_prob_drops_without_images
-from mmspec.modalities.vlm.preparation import Prepared, prepare
+from mmspec.modalities.vlm.preparation import Prepared, check_mode, prepare
 from mmspec.modalities.vlm.prompting import Instruction
 from mmspec.modalities.vlm.request import decoded
 from mmspec.modalities.vlm.towers import watched
@@ -147,7 +147,7 @@ def prepared_look(checkpoint: Checkpoint, look: Look, inputs: Mapping[str, Any])
     """What `generate` makes of a request.
 
     Raises:
-        OptionError: an option that it refuses.
+        OptionError: an option that it refuses, or one that can't be decoded speculatively.
         InputError: a prompt that leaves no room for an answer.
     """
     model = checkpoint.model
@@ -163,6 +163,12 @@ def prepared_look(checkpoint: Checkpoint, look: Look, inputs: Mapping[str, Any])
             )
     except (ValueError, TypeError) as error:
         raise OptionError(" ".join(str(error).split())) from error
+    check_mode(prepared.config)
+    if len(prepared.input_ids) > 1:
+        raise OptionError(
+            f"num_return_sequences: found {len(prepared.input_ids)}, expected 1: ask again for "
+            "each, with another seed"
+        )
     context = checkpoint.family.context(prepared.model)
     if len(prepared.prompt) >= context:
         raise InputError(

@@ -12,9 +12,24 @@ from typing import Any
 
 from torch import Tensor
 from transformers import LogitsProcessorList, StoppingCriteriaList
+from transformers.generation import GenerationMode
 
 from mmspec.compat import pop_cache
-from mmspec.errors import ModelError
+from mmspec.errors import ModelError, OptionError
+
+DECODED = (
+    GenerationMode.GREEDY_SEARCH,
+    GenerationMode.SAMPLE,
+    GenerationMode.ASSISTED_GENERATION,  # the library's own speculation: the same output
+)
+"""Ways to generate that choose one unit after the other by the target's law alone."""
+
+ASKED_FOR_BY = {
+    GenerationMode.CONTRASTIVE_SEARCH: "penalty_alpha",
+    GenerationMode.CONSTRAINED_BEAM_SEARCH: "force_words_ids",
+    GenerationMode.DOLA_GENERATION: "dola_layers",
+}
+"""What sets other ways in a generation config; num_beams sets the rest."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,3 +104,20 @@ def prepare(model: Any, inputs: Mapping[str, Any], **options: Any) -> Prepared:
     if capture.prepared is None:
         raise ModelError(f"{type(model).__name__}.generate takes no decoding loop of another's")
     return capture.prepared
+
+
+def check_mode(config: Any) -> None:
+    """Raise where `generate` would not choose one unit after the other by the target's law alone.
+
+    Args:
+        config: a prepared generation config.
+
+    Raises:
+        OptionError: beams, contrastive search, DoLa or forced words.
+    """
+    mode = config.get_generation_mode()
+    if mode in ASKED_FOR_BY:
+        name = ASKED_FOR_BY[mode]
+        raise OptionError(f"{name} can't be decoded speculatively: set {name}=None")
+    if mode not in DECODED:
+        raise OptionError("beam search can't be decoded speculatively: set num_beams=1")

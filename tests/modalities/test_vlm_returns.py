@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import mmspec
+from mmspec.errors import OptionError
 
 from .tiny_prefix import inputs, tiny
 
@@ -62,3 +63,16 @@ def test_a_drafter_with_another_mark_for_an_image_says_so(model: Any) -> None:
     (fault,) = drafted.report.faults
     assert "which makes each its own" in fault
     assert str(model.config.image_token_id) in fault
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"penalty_alpha": 0.6, "top_k": 4}, {"dola_layers": "low"}, {"force_words_ids": [[5]]}],
+    ids=lambda options: next(iter(options)),
+)
+def test_what_is_no_choice_by_the_targets_law_is_refused(
+    model: Any, options: dict[str, Any]
+) -> None:
+    given, name = inputs("qwen2_vl", model, "image"), next(iter(options))
+    with pytest.raises(OptionError, match=f"set {name}=None"):
+        mmspec.generate(model, given, "ngram", max_new_tokens=4, **options)
