@@ -1,4 +1,4 @@
-"""Reading a hypothesis file: one line per input, or the JSON of an earlier run."""
+"""Reading a hypothesis file: one line per input, a table, or the JSON of an earlier run."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ def read_hypotheses(
 ) -> list[Hypothesis | None]:
     """A hypothesis for every input, None where the file holds none for it.
 
-    A text file has one line per input, in order; an empty line is no hypothesis. In the JSON of an
-    earlier run a result is found by its path, then by its file name, then by its order. Ids are
-    taken where the same target wrote them, else its text.
+    A text file has one line per input, in order; an empty line is no hypothesis. A table with tabs
+    has the columns file and text (`\\n` in it ends a line); an input is found by its file's name.
+    In the JSON of an earlier run a result is found by its path, then by its file name, then by its
+    order. Ids are taken where the same target wrote them, else its text.
 
     Args:
-        file: the text or JSON file.
-        inputs: the audio files, in order.
+        file: the text file, table or JSON file.
+        inputs: the recordings or images, in order.
         target: what the target is called; its own ids are better than their text.
 
     Raises:
@@ -39,6 +40,8 @@ def read_hypotheses(
         ) from None
     if content.lstrip().startswith("{"):
         return _from_run(file, content, inputs, target)
+    if content.startswith("file\t"):
+        return _from_table(file, content, inputs)
     lines = content.split("\n")
     if lines[-1] == "":
         lines.pop()
@@ -48,6 +51,18 @@ def read_hypotheses(
             "input in their order"
         )
     return [line.strip() or None for line in lines]
+
+
+def _from_table(file: Path, content: str, inputs: Sequence[Path]) -> list[Hypothesis | None]:
+    head, *rows = [line.split("\t") for line in content.splitlines() if line.strip()]
+    if "text" not in head or any(len(row) != len(head) for row in rows):
+        raise InputError(
+            f"hypothesis file {file}: found a table of {' '.join(head)}, expected the columns file "
+            "and text, both in every line"
+        )
+    column = head.index("text")
+    texts = {row[0]: row[column].replace("\\n", "\n").strip() or None for row in rows}
+    return [texts.get(path.name) for path in inputs]
 
 
 def _from_run(

@@ -156,6 +156,19 @@ class TestHypotheses:
         with pytest.raises(InputError, match="found 3 lines, expected 2"):
             read_hypotheses(file, self.INPUTS)
 
+    def test_a_table_by_name(self, tmp_path: Path) -> None:
+        file = tmp_path / "h.tsv"
+        file.write_text("file\ttask\ttext\nb.wav\tread\tone\\ntwo\nelse.wav\tread\tthree\n")
+        found = read_hypotheses(file, [Path("x/a.wav"), Path("y/b.wav")])
+        assert found == [None, "one\ntwo"]
+
+    @pytest.mark.parametrize("table", ["file\tsaid\na\tb\n", "file\ttext\na\n"])
+    def test_a_table_without_its_columns(self, table: str, tmp_path: Path) -> None:
+        file = tmp_path / "h.tsv"
+        file.write_text(table)
+        with pytest.raises(InputError, match="expected the columns file and text"):
+            read_hypotheses(file, self.INPUTS)
+
     def test_an_earlier_run_by_path_name_and_order(self, tmp_path: Path) -> None:
         file = tmp_path / "h.json"
         entries = [
