@@ -33,7 +33,7 @@ from mmspec.modalities.pair import Draft
 from mmspec.modalities.pair import Pair as DraftedPair
 from mmspec.modalities.rows import Row, padded, side_by_side, steps_of_scores
 from mmspec.modalities.vlm.checkpoint import Checkpoint
-from mmspec.modalities.vlm.generate import decode_row, handed_on
+from mmspec.modalities.vlm.generate import decode_row, handed_on, prompt_length, without_padding
 from mmspec.modalities.vlm.preparation import Prepared, check_mode
 from mmspec.modalities.vlm.towers import Runs, watched
 from mmspec.modalities.whisper import Whisper, has_encoder
@@ -392,11 +392,13 @@ def _row_after_row(
         options["num_return_sequences"] = 1
     rows = [row for row in family.rows(model, inputs) for _ in range(times)]
     for loop.row, loop.inputs in enumerate(rows):
+        padding = prompt_length(model, inputs) - prompt_length(model, loop.inputs)
+        of_row = without_padding(model, options, padding)
         clock = Clock(model.device)
         with watched(family.encoders(model), clock) as runs:
             loop.preparation = runs, clock
             output = model.generate(
-                **loop.inputs, custom_generate=loop, streamer=streamer, **options
+                **loop.inputs, custom_generate=loop, streamer=streamer, **of_row
             )
         ids = output if isinstance(output, Tensor) else output["sequences"]
         prompts.append(loop.prompt_length)

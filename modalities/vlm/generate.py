@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -75,3 +76,36 @@ def decode_row(
     if streamer is not None:
         streamer.end()
     return Row(ids, scores, account.report(sampling, pair.costs))
+
+
+def prompt_length(model: Any, inputs: Mapping[str, Any]) -> int:
+    """Positions of what a decoder is prompted with; 0 where `generate` makes that itself."""
+    own = "decoder_input_ids" if model.config.is_encoder_decoder else "input_ids"
+    prompt = inputs.get("decoder_input_ids", inputs.get(own))
+    return 0 if prompt is None else prompt.shape[1]
+
+
+def without_padding(model: Any, options: Mapping[str, Any], padding: int) -> dict[str, Any]:
+    """A row's options of `generate`: limits on a batch's length count padding, and it has none.
+
+    Args:
+        model: whose generation config fills in what the options leave open.
+        options: of the whole batch.
+        padding: positions that the row's prompt is shorter than the batch is wide.
+    """
+    given = options.get("generation_config")
+    configs = [vars(config) for config in (given, model.generation_config) if config is not None]
+
+    def wanted(name: str) -> Any:
+        return next((of[name] for of in (options, *configs) if of.get(name) is not None), None)
+
+    pairs = (("max_length", "max_new_tokens"), ("min_length", "min_new_tokens"))
+    counted = [name for name, without_prompt in pairs if wanted(without_prompt) is None]
+    limits = {name: wanted(name) - padding for name in counted if padding and wanted(name)}
+    if not limits or given is None:
+        return {**options, **limits}
+    config = copy.deepcopy(given)
+    config.update(**limits)
+    return {name: value for name, value in options.items() if name not in limits} | {
+        "generation_config": config
+    }

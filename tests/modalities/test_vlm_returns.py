@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from transformers import GenerationConfig
 
 import mmspec
 from mmspec.errors import OptionError
 
-from .tiny_prefix import inputs, tiny
+from .tiny_prefix import EOS, PAD, inputs, tiny
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +77,23 @@ def test_what_is_no_choice_by_the_targets_law_is_refused(
     given, name = inputs("qwen2_vl", model, "image"), next(iter(options))
     with pytest.raises(OptionError, match=f"set {name}=None"):
         mmspec.generate(model, given, "ngram", max_new_tokens=4, **options)
+
+
+@pytest.mark.parametrize("as_config", [False, True])
+@pytest.mark.parametrize("beyond", [{"max_length": 9}, {"max_length": 12, "min_length": 8}])
+def test_limits_of_a_batch_count_its_padding(
+    model: Any, as_config: bool, beyond: dict[str, int]
+) -> None:
+    given = inputs("qwen2_vl", model, ["image", "middle"], 2)
+    width = given["input_ids"].shape[1]
+    assert int((given["attention_mask"] == 0).sum()) > 9
+    options: dict[str, Any] = {name: width + limit for name, limit in beyond.items()}
+    if as_config:
+        config = GenerationConfig(**options, pad_token_id=PAD, eos_token_id=EOS)
+        options = {"generation_config": config}
+    want = model.generate(**given, **options)
+    made = mmspec.generate(model, given, "ngram", gamma=3, **options)
+    assert made.sequences.tolist() == want.tolist()
+    assert want.shape[1] == width + beyond["max_length"]
+    if as_config:
+        assert config.max_length == width + beyond["max_length"]
