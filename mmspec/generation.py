@@ -18,7 +18,6 @@ from transformers.generation import logits_process as hf
 from transformers.generation.stopping_criteria import (
     EosTokenCriteria,
     MaxLengthCriteria,
-    StoppingCriteriaList,
     StopStringCriteria,
 )
 
@@ -34,7 +33,7 @@ from mmspec.modalities.pair import Pair as DraftedPair
 from mmspec.modalities.rows import Row, padded, side_by_side, steps_of_scores
 from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.vlm.generate import decode_row, handed_on, prompt_length, without_padding
-from mmspec.modalities.vlm.preparation import Prepared, check_mode
+from mmspec.modalities.vlm.preparation import Prepared, check_mode, with_stop_strings
 from mmspec.modalities.vlm.towers import Runs, watched
 from mmspec.modalities.whisper import Whisper, has_encoder
 from mmspec.modalities.whisper_draft import ModelDraft
@@ -284,17 +283,6 @@ def custom_generate(draft: Any = "none", **options: Any) -> CustomGenerate:
     return CustomGenerate(draft, **options)
 
 
-def _with_stop_strings(options: dict[str, Any], processor: Any) -> dict[str, Any]:
-    """Stop strings as a criterion: transformers drops `tokenizer` where a loop is brought along."""
-    options = dict(options)
-    tokenizer = options.pop("tokenizer", None) or getattr(processor, "tokenizer", None)
-    if options.get("stop_strings") is None or tokenizer is None:
-        return options
-    stop = StopStringCriteria(tokenizer=tokenizer, stop_strings=options.pop("stop_strings"))
-    criteria = [*(options.pop("stopping_criteria", None) or []), stop]
-    return {**options, "stopping_criteria": StoppingCriteriaList(criteria)}
-
-
 @dataclass(frozen=True, slots=True)
 class Generation:
     """What `generate` returns.
@@ -360,7 +348,7 @@ def generate(
         streamer=streamer,
     )
     loop._counts_goes = True
-    options = _with_stop_strings(options, processor)
+    options = with_stop_strings(options, getattr(processor, "tokenizer", None))
     if model.config.model_type == "whisper":
         given = dict(inputs) if isinstance(inputs, Mapping) else {"inputs": inputs}
         if "input_features" in given:

@@ -75,6 +75,15 @@ class TestParity:
                 assert list(ours.ids) == of_generate(viewer, picture(), words, **NEW)
                 assert not ours.report.faults
 
+    def test_stop_strings(self, viewer: Viewer) -> None:
+        plain = viewer.caption(picture(), **NEW)
+        stop = viewer.processor.tokenizer.decode(plain.ids[3:5])
+        said = viewer.caption(picture(), stop_strings=[stop], **NEW)
+        assert said.ids == plain.ids[: len(said.ids)]
+        assert len(said.ids) < len(plain.ids)
+        how = {"stop_strings": [stop], "tokenizer": viewer.processor.tokenizer, **NEW}
+        assert list(said.ids) == of_generate(viewer, picture(), "Describe the image.", **how)
+
     def test_a_family_without_a_chat_template(self, place: Path) -> None:
         with mmspec.load(place / "llava") as viewer:
             said = viewer.caption(picture(), **NEW)

@@ -17,7 +17,7 @@ from mmspec.errors import InputError, MMSpecError, OptionError
 from mmspec.modalities.pair import Pair
 from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.vlm.grounding import log_prob_drops_without_images
-from mmspec.modalities.vlm.preparation import Prepared, check_mode, prepare
+from mmspec.modalities.vlm.preparation import Prepared, check_mode, prepare, with_stop_strings
 from mmspec.modalities.vlm.prompting import Instruction
 from mmspec.modalities.vlm.request import decoded
 from mmspec.modalities.vlm.towers import watched
@@ -152,14 +152,15 @@ def prepared_look(checkpoint: Checkpoint, look: Look, inputs: Mapping[str, Any])
     """
     model = checkpoint.model
     try:
+        options = generation_options(model, look)
+        options["stopping_criteria"] = StoppingCriteriaList(look.criteria)
         with quiet():
             prepared = prepare(
                 model,
                 inputs,
                 generation_config=look.config,
                 logits_processor=LogitsProcessorList(look.processors),
-                stopping_criteria=StoppingCriteriaList(look.criteria),
-                **generation_options(model, look),
+                **with_stop_strings(options, checkpoint.tokenizer),
             )
     except (ValueError, TypeError) as error:
         raise OptionError(" ".join(str(error).split())) from error

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 from transformers import LogitsProcessorList, StoppingCriteriaList
 from transformers.generation import GenerationMode
+from transformers.generation.stopping_criteria import StopStringCriteria
 
 from mmspec.compat import pop_cache
 from mmspec.errors import ModelError, OptionError
@@ -121,3 +122,19 @@ def check_mode(config: Any) -> None:
         raise OptionError(f"{name} can't be decoded speculatively: set {name}=None")
     if mode not in DECODED:
         raise OptionError("beam search can't be decoded speculatively: set num_beams=1")
+
+
+def with_stop_strings(options: Mapping[str, Any], tokenizer: Any) -> dict[str, Any]:
+    """Stop strings as a criterion: transformers drops `tokenizer` where a loop is brought along.
+
+    Args:
+        options: of `generate`.
+        tokenizer: where the options bring none; None where nobody has one.
+    """
+    options = dict(options)
+    tokenizer = options.pop("tokenizer", None) or tokenizer
+    if options.get("stop_strings") is None or tokenizer is None:
+        return options
+    stop = StopStringCriteria(tokenizer=tokenizer, stop_strings=options.pop("stop_strings"))
+    criteria = [*(options.pop("stopping_criteria", None) or []), stop]
+    return {**options, "stopping_criteria": StoppingCriteriaList(criteria)}
