@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -37,6 +38,9 @@ class Sampling:
             raise OptionError(f"rule {self.rule!r} doesn't go with sampling {self.sample}")
         if self.rule == "keyed" and self.seed is None:
             raise OptionError("rule 'keyed' needs a seed")
+        seed = self.seed
+        if seed is not None and not (isinstance(seed, Integral) and -(2**63) <= seed < 2**64):
+            raise OptionError(f"seed: found {self.seed!r}, expected an integer in -2**63..2**64-1")
 
     @property
     def parity(self) -> str:

@@ -275,6 +275,7 @@ def test_a_drafter_draws_by_the_requests_processors_and_states_that_law() -> Non
         (True, None, "greedy", r"rule 'greedy' doesn't go with sampling True"),
         (False, None, "block", r"rule 'block' doesn't go with sampling False"),
         (True, None, "keyed", r"rule 'keyed' needs a seed"),
+        (True, 1 << 70, "auto", r"seed: found 1180591620717411303424, expected an integer"),
     ],
 )
 def test_sampling_options_that_contradict_each_other(
