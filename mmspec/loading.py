@@ -172,6 +172,8 @@ def _check_directory(where: str | Path, role: str) -> None:
     Raises:
         ModelError: no such directory, or no checkpoint in it.
     """
+    if where == "":
+        raise ModelError("found an empty name, expected a directory or a hub id")
     path = Path(where)
     looks_local = isinstance(where, Path) or path.is_absolute() or str(where).startswith(".")
     if not path.exists():

@@ -104,6 +104,7 @@ class TestPairs:
     def test_a_drafter_is_named_in_its_error(self, checkpoint: Path, tmp_path: Path) -> None:
         refused(checkpoint, "draft: .*no such directory", draft=str(tmp_path / "nothing"))
         refused(checkpoint, "draft: .*no config.json", draft=str(tmp_path))
+        refused(checkpoint, "draft: found an empty name", draft="")
 
     def test_a_tokenizer_that_shares_nothing(self, checkpoint: Path, tmp_path: Path) -> None:
         processor = tiny_processor()
