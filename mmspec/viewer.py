@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -306,6 +307,8 @@ class Viewer:
             raise OptionError(f"task: found {task!r}, expected one of {', '.join(TASKS)}")
         if task == "answer" and prompt is None:
             raise OptionError("answer: found no question, expected one")
+        if not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
+            raise OptionError(f"temperature: found {temperature!r}, expected a number, 0 or more")
         threshold = threshold_of(grounding)
         images = open_images(image if isinstance(image, list | tuple) else [image])
         look = Look(

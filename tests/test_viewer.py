@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +318,17 @@ class TestRefusals:
         several = {"num_return_sequences": 2, "temperature": 0.7}
         refused(OptionError, "num_return_sequences: found 2", viewer, **several)
         refused(OptionError, "grounding: found", viewer, grounding=-1.0)
+        refused(OptionError, "temperature: found -1", viewer, temperature=-1)
+        refused(OptionError, "temperature: found nan", viewer, temperature=math.nan)
+        refused(OptionError, "seed: found 'x'", viewer, temperature=1.0, seed="x")
+
+    @pytest.mark.parametrize("ids", [[3, -1], [1 << 40], ["a"], 5])
+    def test_what_is_expected_is_a_text_or_ids(self, place: Path, ids: Any) -> None:
+        with mmspec.load(place / "target", "hypothesis") as viewer:
+            refused(OptionError, "hypothesis: ", viewer, hypothesis=ids)
+            units = torch.tensor([3, 4])
+            said = viewer.caption(picture(), hypothesis=units, **NEW)  # type: ignore[arg-type]
+            assert list(said.ids) == of_generate(viewer, picture(), "Describe the image.", **NEW)
 
     def test_closed(self, place: Path) -> None:
         with mmspec.load(place / "target") as viewer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -106,9 +107,6 @@ def looking(pair: Pair[Checkpoint], look: Look) -> Steps[Seen]:
     account.encoder_runs += runs.count
     sampling = Sampling(look.temperature > 0, look.seed)
     clock.charge("draft", look.reading_s)
-    hypothesis = look.hypothesis
-    if isinstance(hypothesis, str):
-        hypothesis = checkpoint.units(hypothesis) if hypothesis.strip() else None
     if look.streamer is not None:
         look.streamer.put(prepared.input_ids.cpu())
     ids = yield from decoded(
@@ -117,7 +115,7 @@ def looking(pair: Pair[Checkpoint], look: Look) -> Steps[Seen]:
         account,
         sampling=sampling,
         inputs=lambda drafter: _inputs_for(drafter, checkpoint, look),
-        hypothesis=hypothesis,
+        hypothesis=expected_units(checkpoint, look.hypothesis),
         streamer=look.streamer,
     )
     if look.streamer is not None:
@@ -141,6 +139,27 @@ def looking(pair: Pair[Checkpoint], look: Look) -> Steps[Seen]:
         tuple(account.tally.trace),
         drops,
     )
+
+
+def expected_units(
+    checkpoint: Checkpoint, hypothesis: str | Sequence[int] | None
+) -> Sequence[int] | None:
+    """What is expected, in the target's units; None where nothing is.
+
+    Raises:
+        OptionError: neither a text nor ids of this target.
+    """
+    if hypothesis is None or isinstance(hypothesis, str):
+        return checkpoint.units(hypothesis) if hypothesis and hypothesis.strip() else None
+    size = checkpoint.steps.vocab_size
+    try:
+        units = [operator.index(unit) for unit in hypothesis]
+    except TypeError as error:
+        raise OptionError(f"hypothesis: expected a text or ids ({error})") from None
+    strange = next((unit for unit in units if not 0 <= unit < size), None)
+    if strange is not None:
+        raise OptionError(f"hypothesis: found {strange} among the ids, expected 0 to {size - 1}")
+    return units
 
 
 def prepared_look(checkpoint: Checkpoint, look: Look, inputs: Mapping[str, Any]) -> Prepared:
