@@ -34,7 +34,8 @@ def watched(towers: Sequence[nn.Module], clock: Clock) -> Iterator[Runs]:
         running.append(stack)
 
     def ends(module: nn.Module, inputs: Any, outputs: Any) -> None:
-        running.pop().close()
+        if running:  # else it began before, in another thread
+            running.pop().close()
 
     with ExitStack() as hooks:
         for tower in towers:

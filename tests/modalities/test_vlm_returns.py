@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
+import torch
 from transformers import GenerationConfig
 
 import mmspec
+from mmspec.clock import Clock
 from mmspec.errors import OptionError
+from mmspec.modalities.vlm.towers import watched
 
 from .tiny_prefix import EOS, PAD, inputs, tiny
 
@@ -46,6 +50,20 @@ def test_an_encoder_run_before_the_loop_is_counted_and_timed(model: Any) -> None
     report = mmspec.generate(model, given, max_new_tokens=4).report
     assert report.encoder_runs == 1
     assert 0 < report.seconds["encode"] < report.total_seconds
+
+
+def test_a_run_that_began_before_it_was_watched_is_not_counted() -> None:
+    tower, clock = torch.nn.Sequential(torch.nn.Identity()), Clock(torch.device("cpu"))
+    with ExitStack() as stack:
+        early = stack.enter_context(watched([tower], clock))
+        late = []
+        hook = tower[0].register_forward_hook(
+            lambda *_: late.append(stack.enter_context(watched([tower], clock)))
+        )
+        tower(torch.zeros(1))
+        hook.remove()
+        tower(torch.zeros(1))
+    assert (early.count, late[0].count) == (2, 1)
 
 
 def test_a_drafter_that_is_the_target_counts_its_own_runs(model: Any) -> None:
