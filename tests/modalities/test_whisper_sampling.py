@@ -128,7 +128,8 @@ def exact_law() -> Tensor:
                 for at, unit in enumerate(outcome)
             )
             for outcome in OUTCOMES
-        ]
+        ],
+        dtype=torch.double,
     )
 
 
@@ -142,7 +143,7 @@ def g_statistic(counts: Tensor, law: Tensor) -> float:
 def null_bracket() -> float:
     """What true draws of the law reach at most."""
     generator = torch.Generator().manual_seed(1)
-    law, worst = exact_law().double(), 0.0
+    law, worst = exact_law(), 0.0
     for _ in range(400):
         draws = torch.multinomial(law, DRAWS, replacement=True, generator=generator)
         counts = torch.bincount(draws, minlength=len(law)).double()
@@ -183,7 +184,7 @@ def test_the_sampled_law_is_the_targets(drafter: str, seed: int | None) -> None:
     """Real draft laws, one-hot drafts, and seeded rows (B1 to B5)."""
     sequences, reports = drawn(drafter, 2, seed)
     assert sum(report.proposed for report in reports) > DRAWS
-    assert g_statistic(counted(sequences), exact_law().double()) < null_bracket()
+    assert g_statistic(counted(sequences), exact_law()) < null_bracket()
 
 
 def test_the_law_has_room_to_be_wrong() -> None:
@@ -195,7 +196,7 @@ def test_the_law_has_room_to_be_wrong() -> None:
 
 def test_a_planted_bias_would_be_seen() -> None:
     """15 % of the mass moved by one outcome is far beyond the bracket."""
-    law = exact_law().double()
+    law = exact_law()
     biased = 0.85 * law + 0.15 * law.roll(1)
     generator = torch.Generator().manual_seed(2)
     draws = torch.multinomial(biased, DRAWS, replacement=True, generator=generator)
