@@ -114,8 +114,12 @@ def check_mode(config: Any) -> None:
         config: a prepared generation config.
 
     Raises:
-        OptionError: beams, contrastive search, DoLa or forced words.
+        OptionError: beams, contrastive search, DoLa or forced words, or a prompt read in pieces.
     """
+    if getattr(config, "prefill_chunk_size", None) is not None:  # pieces may see less of an image
+        raise OptionError(
+            "prefill_chunk_size: the prompt is read in one piece, set prefill_chunk_size=None"
+        )
     mode = config.get_generation_mode()
     if mode in ASKED_FOR_BY:
         name = ASKED_FOR_BY[mode]

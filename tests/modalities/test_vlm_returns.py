@@ -86,7 +86,12 @@ def test_a_drafter_with_another_mark_for_an_image_says_so(model: Any) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"penalty_alpha": 0.6, "top_k": 4}, {"dola_layers": "low"}, {"force_words_ids": [[5]]}],
+    [
+        {"penalty_alpha": 0.6, "top_k": 4},
+        {"dola_layers": "low"},
+        {"force_words_ids": [[5]]},
+        {"prefill_chunk_size": 4},
+    ],
     ids=lambda options: next(iter(options)),
 )
 def test_what_is_no_choice_by_the_targets_law_is_refused(
