@@ -22,10 +22,13 @@ Glossary:
 Shapes, used throughout: `R` rows (the batch), `N` the longest proposal in the batch (may be 0),
 `V` units in the vocabulary.
 
+Steps that decide several codes at once have rules of their own, in `mmspec.acceptance.frames`.
+
 A row of scores needs at least one finite entry and neither `nan` nor `+inf`: a law that forbids
 everything has no unit to emit, and looking for one would make every rule wait for the device.
 """
 
+from mmspec.acceptance import frames
 from mmspec.acceptance.block import block
 from mmspec.acceptance.decision import Decision
 from mmspec.acceptance.greedy import greedy
@@ -40,6 +43,7 @@ __all__ = [
     "block",
     "default_rule",
     "derive_seed",
+    "frames",
     "greedy",
     "gumbel",
     "keyed",

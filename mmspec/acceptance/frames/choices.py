@@ -1,0 +1,108 @@
+"""The rules in which the target's own codes are fixed before a draft is looked at."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from mmspec.acceptance.frames.proposal import Choose, FrameDecision, FrameProposal, Reading
+from mmspec.acceptance.noise import derive_seed, gumbel
+
+Heard = Callable[[Tensor, int, int], Tensor]
+
+
+def greedy(proposal: FrameProposal) -> FrameDecision:
+    """Keeps drafted frames while every decided code is the target's highest-scored one.
+
+    Equal scores go to the lowest code. In a chain, each code is chosen behind the target's own
+    codes before it.
+
+    Args:
+        proposal: The scored frames; draft laws aren't looked at.
+
+    Returns:
+        The decision; its next frame is the one that ordinary greedy decoding has there.
+
+    Example:
+        >>> from mmspec.acceptance.frames import FREE
+        >>> scores = torch.tensor([[[0.0, 2.0], [3.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]])
+        >>> given = FrameProposal(scores, torch.tensor([[1, 0]]), torch.full((2, 2), FREE))
+        >>> greedy(given)
+        FrameDecision(accepted=1, next_frame=(0, 1), accepted_codes=2)
+    """
+    return _follow(proposal, lambda scores, frame_idx, codebook: scores)
+
+
+def keyed(proposal: FrameProposal, noise: Tensor) -> FrameDecision:
+    """Keeps drafted frames while every decided code is the target's own noisy choice.
+
+    With noise that belongs to frame positions and codebooks (`code_noise`), the codes depend on
+    seed and target alone: the same for every drafter, every N and no drafter.
+
+    Args:
+        proposal: The scored frames; draft laws aren't looked at.
+        noise: Gumbel noise of the scored frames, float32 or float64 `[N+1, K, V]`, finite.
+
+    Returns:
+        The decision.
+
+    Raises:
+        ValueError: The noise does not fit the scores.
+
+    Source:
+        Daliri, Musco and Suresh 2024, "Coupling without Communication and Drafter-Invariant
+        Speculative Decoding".
+    """
+    if noise.shape != proposal.target_logits.shape or not noise.is_floating_point():
+        raise ValueError(
+            f"noise is {noise.dtype} {list(noise.shape)}; expected floating point "
+            f"{list(proposal.target_logits.shape)}, as target_logits"
+        )
+    return _follow(
+        proposal, lambda scores, frame_idx, codebook: scores + noise[frame_idx, codebook]
+    )
+
+
+def code_noise(seed: int, frame_positions: Tensor, codebooks: int, vocab_size: int) -> Tensor:
+    """Standard Gumbel noise for every code, a function of (seed, frame position, codebook).
+
+    Args:
+        seed: Any 64-bit integer, signed or not.
+        frame_positions: Absolute positions of the frames, int64, any shape `[...]`.
+        codebooks: Codebooks K, at least 1. More of them leave the noise of the first ones as it is.
+        vocab_size: Codes V.
+
+    Returns:
+        Float64 `[..., K, V]`, finite.
+
+    Raises:
+        ValueError: See `mmspec.acceptance.gumbel`; or no codebook.
+
+    Example:
+        >>> here = code_noise(7, torch.tensor([20, 21]), codebooks=3, vocab_size=5)
+        >>> there = code_noise(7, torch.tensor(21), codebooks=2, vocab_size=5)
+        >>> torch.equal(here[1, :2], there)
+        True
+    """
+    if codebooks < 1:
+        raise ValueError(f"codebooks is {codebooks}; expected at least 1")
+    per_book = [
+        gumbel(derive_seed(seed, codebook), frame_positions, vocab_size)
+        for codebook in range(codebooks)
+    ]
+    return torch.stack(per_book, dim=-2)
+
+
+def _follow(proposal: FrameProposal, heard: Heard) -> FrameDecision:
+    """Keeps drafted frames while the target, choosing by `heard` of its scores, agrees."""
+    reading = Reading(proposal)
+
+    def choice(frame_idx: int) -> Choose:
+        return lambda scores, codebook: int(heard(scores, frame_idx, codebook).max(dim=-1).indices)
+
+    for frame_idx, drafted in enumerate(reading.drafted):
+        own = reading.completed(frame_idx, (), choice(frame_idx))
+        if own != drafted:
+            return reading.decision(frame_idx, own)
+    bonus = reading.completed(proposal.frames, (), choice(proposal.frames))
+    return reading.decision(proposal.frames, bonus)
