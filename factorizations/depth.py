@@ -84,9 +84,7 @@ class DepthFrames(CodeSteps):
                 that is no code.
         """
         check_width(sequence, len(self.codebooks), "frame")
-        for index, frame in enumerate(sequence[:-1]):
-            if self.stopping(frame):
-                raise InputError(f"frame {index} ends the sequence, but more frames follow it")
+        self._check_last(sequence)
         body = sequence[:-1] if self.has_ended(sequence) else sequence
         return tuple(
             tuple(self._code(t, k, unit) for k, unit in enumerate(frame))
@@ -96,7 +94,21 @@ class DepthFrames(CodeSteps):
     def from_grid(
         self, grid: Sequence[Sequence[int]], *, ended: bool = False
     ) -> tuple[tuple[int, ...], ...]:
-        """The frames of ids; with a frame of end marks behind them if it ended by that."""
+        """The frames of ids; with a frame of end marks behind them if it ended by that.
+
+        Raises:
+            InputError: what is given is no grid of codes, or goes on behind its end.
+        """
         self._check_end(ended)
         end = tuple(unit for unit in self._end if unit is not None)
-        return (*self._ids(grid), *((end,) if ended else ()))
+        frames = self._ids(grid)
+        if self.has_ended(frames):
+            raise InputError(f"frame {len(frames) - 1} is the end, no codes: leave it out")
+        sequence = (*frames, *((end,) if ended else ()))
+        self._check_last(sequence)
+        return sequence
+
+    def _check_last(self, sequence: Sequence[Sequence[int]]) -> None:
+        for index, frame in enumerate(sequence[:-1]):
+            if self.stopping(frame):
+                raise InputError(f"frame {index} ends the sequence, but more frames follow it")

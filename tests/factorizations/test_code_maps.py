@@ -226,6 +226,11 @@ def test_H6_a_frame_ends_as_its_model_looks_at_it() -> None:
     assert steps.to_grid(((1, 2, 3, 4), (0, 0, 0, 0))) == ((1, 2, 3, 4),)
     with pytest.raises(InputError, match=r"frame 1 ends the sequence, but more frames follow it"):
         steps.to_grid((*kept, (5, 6, 7, 8)))
+    assert steps.from_grid(kept) == kept
+    with pytest.raises(InputError, match=r"frame 1 ends the sequence, but more frames follow it"):
+        steps.from_grid(kept, ended=True)
+    with pytest.raises(InputError, match=r"frame 1 is the end, no codes: leave it out"):
+        steps.from_grid(((1, 2, 3, 4), (0, 0, 0, 0)))
     with pytest.raises(InputError, match=r"frame 0, codebook 3: 2050 is the pad mark, no code"):
         steps.to_grid([(1, 2, 3, 2050)])
 
