@@ -8,6 +8,7 @@ one attempt succeeds. No draw is sampled and no formula of a rule is used.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -38,8 +39,9 @@ class Branching:
         return bool(self._answer([(1, probability), (0, 1 - probability)]))
 
     def draw(self, weights: Tensor) -> int:
-        shares = (weights / weights.sum()).tolist()
-        return self._answer(list(enumerate(shares)))
+        parts = weights.tolist()
+        total = math.fsum(parts)
+        return self._answer([(code, part / total) for code, part in enumerate(parts)])
 
     def first(self, attempt: Callable[[], T | None]) -> T:
         self.begun.append((self.taken, self.weight))
