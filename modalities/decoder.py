@@ -6,6 +6,7 @@ Legend: S encoder positions, D width, V vocabulary.
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -19,7 +20,68 @@ from mmspec.state import DecoderState
 from mmspec.target import Pass
 
 
-class DecoderTarget:
+class BlockTarget(ABC):
+    """A decoder that blocks of ids run through, and a head behind it.
+
+    Args:
+        decoder: transformers' decoder module (embeddings, layers, final norm).
+        head: vocabulary projection.
+        state: its key/value state.
+        device: where blocks go.
+        packed: packed layers that serve this decoder, closed with it.
+        vocab_size: width of the head's rows; None: as its weight says.
+    """
+
+    def __init__(
+        self,
+        decoder: Any,
+        head: Any,
+        state: DecoderState,
+        device: torch.device,
+        packed: PackedLinears | None = None,
+        vocab_size: int | None = None,
+    ) -> None:
+        self._decoder, self._head = decoder, head
+        self.state = state
+        self.vocab_size: int = vocab_size or head.weight.shape[0]
+        self.capacity = state.capacity
+        self.device = device
+        self.forwards = 0
+        self._packed = packed
+
+    @torch.no_grad()
+    def score(self, ids: Sequence[int], keep: int, parents: Sequence[int] | None = None) -> Tensor:
+        """Append `ids`; float32 logits `[keep, V]` behind the last `keep` of them."""
+        block = torch.tensor([list(ids)], dtype=torch.long, device=self.device)
+        with self.state.block(len(ids)):
+            hidden = self._hidden(block, parents)
+            if keep == 0:
+                logits = hidden.new_empty(0, self.vocab_size)
+            else:
+                logits = self._logits(hidden[0, -keep:])
+        self.forwards += 1
+        return logits.float()
+
+    def score_together(self, passes: Sequence[Pass]) -> list[Tensor]:
+        """One after the other: transformers' forward knows no rows of unequal length."""
+        return [one.target.score(one.ids, one.keep, one.parents) for one in passes]
+
+    @abstractmethod
+    def _hidden(self, block: Tensor, parents: Sequence[int] | None) -> Tensor:
+        """The decoder's last hidden states `[1, n, D]` for a block of ids `[1, n]`."""
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        """Logits `[n, V]` of hidden states `[n, D]`."""
+        return self._head(hidden)
+
+    def close(self) -> None:
+        """Release the state and the packed layers."""
+        self.state.close()
+        if self._packed is not None:
+            self._packed.close()
+
+
+class DecoderTarget(BlockTarget):
     """A decoder with cross-attention to fixed encoder states.
 
     Args:
@@ -43,15 +105,9 @@ class DecoderTarget:
         vocab_size: int | None = None,
         constants: Mapping[str, Any] | None = None,
     ) -> None:
-        self._decoder, self._head = decoder, head
+        super().__init__(decoder, head, state, encoder_states.device, packed, vocab_size)
         self._encoder_states = encoder_states
         self._constants = constants or {}
-        self.state = state
-        self.vocab_size: int = vocab_size or head.weight.shape[0]  # type: ignore[assignment,index]
-        self.capacity = state.capacity
-        self.device = encoder_states.device
-        self.forwards = 0
-        self._packed = packed
 
     @property
     def takes_trees(self) -> bool:
@@ -59,23 +115,6 @@ class DecoderTarget:
         if not takes_argument(type(self._decoder), "position_ids"):
             return False  # swallowed by some that don't, without a word
         return self._decoder.config._attn_implementation in ("sdpa", "eager")
-
-    @torch.no_grad()
-    def score(self, ids: Sequence[int], keep: int, parents: Sequence[int] | None = None) -> Tensor:
-        """Append `ids`; float32 logits `[keep, V]` behind the last `keep` of them."""
-        block = torch.tensor([list(ids)], dtype=torch.long, device=self.device)
-        with self.state.block(len(ids)):
-            hidden = self._hidden(block, parents)
-            if keep == 0:
-                logits = hidden.new_empty(0, self.vocab_size)
-            else:
-                logits = self._head(hidden[0, -keep:])
-        self.forwards += 1
-        return logits.float()
-
-    def score_together(self, passes: Sequence[Pass]) -> list[Tensor]:
-        """One after the other: transformers' forward knows no rows of unequal length."""
-        return [one.target.score(one.ids, one.keep, one.parents) for one in passes]
 
     def _hidden(self, block: Tensor, parents: Sequence[int] | None) -> Tensor:
         """The decoder's last hidden states `[1, n, D]` for a block of ids `[1, n]`."""
@@ -108,12 +147,6 @@ class DecoderTarget:
             vocab_size=self.vocab_size,
             constants=self._constants,
         )
-
-    def close(self) -> None:
-        """Release the state and the packed layers."""
-        self.state.close()
-        if self._packed is not None:
-            self._packed.close()
 
 
 def tree_shape(parents: Sequence[int], length: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -28,6 +28,12 @@ def _bench() -> None:
     """Measure, by the benchmark contract."""
 
 
+Target = Annotated[
+    str,
+    typer.Option(
+        "--target", "-t", metavar="MODEL", help="Whose output it is.", rich_help_panel=o.MODELS
+    ),
+]
 Drafts = Annotated[
     list[str] | None,
     typer.Option(
@@ -66,16 +72,7 @@ def asr(
             show_default=False,
         ),
     ] = None,
-    target: Annotated[
-        str,
-        typer.Option(
-            "--target",
-            "-t",
-            metavar="MODEL",
-            help="Whose output it is.",
-            rich_help_panel=o.MODELS,
-        ),
-    ] = "sample",
+    target: Target = "sample",
     draft: Drafts = None,
     trust_remote_code: o.TrustRemoteCode = False,
     pairs: Pairs = 5,
@@ -127,7 +124,7 @@ def asr(
     """
     offline_if_unreachable([target, *(draft or [])])
     with quiet_libraries(verbose):
-        from mmspec.bench.asr import Plan
+        from mmspec.bench.asr import Plan, run
         from mmspec.contenders import Request
 
         plan = Plan(
@@ -146,8 +143,6 @@ def asr(
             faster_whisper_type=faster_whisper_type,
             trust_remote_code=trust_remote_code,
         )
-        from mmspec.bench.asr import run
-
         result = _measured(run, plan)
     _write(result, json, markdown)
     return 0
@@ -164,16 +159,7 @@ def vlm(
             show_default=False,
         ),
     ] = None,
-    target: Annotated[
-        str,
-        typer.Option(
-            "--target",
-            "-t",
-            metavar="MODEL",
-            help="Whose output it is.",
-            rich_help_panel=o.MODELS,
-        ),
-    ] = "sample",
+    target: Target = "sample",
     draft: Drafts = None,
     trust_remote_code: o.TrustRemoteCode = False,
     task: Annotated[

@@ -7,7 +7,6 @@ import functools
 import os
 import socket
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from logging import CRITICAL
 from pathlib import Path
@@ -73,16 +72,15 @@ def quiet_libraries(verbose: bool) -> Iterator[None]:
     import huggingface_hub.utils
     from transformers.utils import logging
 
+    from mmspec.compat import quiet
+
     huggingface_hub.utils.logging.set_verbosity(CRITICAL)  # its retries; the outcome is an error
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
+    bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with quiet():
             yield
     finally:
-        logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,7 +23,7 @@ from mmspec.errors import MMSpecError, ModelError, OptionError
 from mmspec.settings import ModelSettings, as_json, describe_machine
 
 
-class FilesRun:
+class FilesRun(ABC):
     """Everything between the options and the exit code.
 
     Args:
@@ -86,28 +87,29 @@ class FilesRun:
         self._tables()
         return self._exit_code
 
+    @abstractmethod
     def _read_what_is_expected(self) -> None:
         """Files that hold hypotheses: what is wrong with them is said before a model is loaded."""
 
+    @abstractmethod
     def _new_comparer(self) -> Any:
         """What runs the peers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _new_output(self, settings: dict[str, Any]) -> Output:
         """Where results go."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _in_turn(self, output: Any) -> None:
         """Decode one after the other."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _together(self, output: Any) -> None:
         """Decode side by side; results still come in order."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _overview(self) -> Any:
         """A table of all that was decoded."""
-        raise NotImplementedError
 
     def _settings(self) -> dict[str, Any]:
         settings = as_json(self._models)

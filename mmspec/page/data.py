@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -55,7 +56,7 @@ class RoundRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decoded:
+class Decoded(ABC):
     """An output and how it was obtained; each subclass knows what was given for it.
 
     Attributes:
@@ -81,24 +82,24 @@ class Decoded:
         return [name for name in names if name is not None and name in found]
 
     @property
+    @abstractmethod
     def words(self) -> Wording:
         """What the page calls things."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def heading(self) -> str:
         """What its text is called."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def facts(self) -> str:
         """What there is to know of what was given, in a few words."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def amount(self) -> float:
         """How much was given, by the measure of its `words`."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,10 +68,6 @@ class CrossingFamily(Family):
         """What else every call of the decoder takes; here the encoder's mask."""
         return {"encoder_attention_mask": prepared.inputs.get("attention_mask")}
 
-    def looks(self, prepared: Prepared) -> bool:
-        """There is no decoding without states to attend to."""
-        return True
-
     def visual_tokens(self, prepared: Prepared) -> int:
         """Positions of what is attended to; where a text was read beside the image, with it."""
         return self.encoder_states(prepared).shape[1]

@@ -64,6 +64,10 @@ class Family:
         """The module that a block of units runs through: embeddings, layers, final norm."""
         return model.get_decoder()
 
+    def layers(self, model: Any) -> int:
+        """How many of its layers remember keys and values."""
+        return len(self.decoder(model).layers)
+
     def head(self, model: Any) -> nn.Module:
         """The vocabulary projection behind it."""
         return model.get_output_embeddings()
@@ -89,10 +93,6 @@ class Family:
     def context(self, model: Any) -> int:
         """Positions that the decoder was made for, the prompt included."""
         return text_config(model).max_position_embeddings
-
-    def looks(self, prepared: Prepared) -> bool:
-        """Whether an image or a sound was given."""
-        return any(unit in self.reserved(prepared.model) for unit in prepared.prompt)
 
     def visual_tokens(self, prepared: Prepared) -> int:
         """Positions that stand for images or sounds."""
@@ -131,7 +131,7 @@ class Family:
         """The decoder, nothing read yet. Close it when done."""
         model = prepared.model
         decoder, head = self.decoder(model), self.head(model)
-        state = DecoderState(len(decoder.layers), self.room(prepared), cross_attention=False)
+        state = DecoderState(self.layers(model), self.room(prepared), cross_attention=False)
         packs = PackedLinears(block_layers(decoder, head)).open() if packed else None
         return self.target_class(model)(prepared, decoder, head, state, packs)
 

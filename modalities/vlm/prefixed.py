@@ -16,14 +16,13 @@ from torch import Tensor, nn
 
 from mmspec.compat import cache_argument
 from mmspec.kernels import PackedLinears
-from mmspec.modalities.decoder import first_layers, tree_shape
+from mmspec.modalities.decoder import BlockTarget, first_layers, tree_shape
 from mmspec.modalities.vlm.places import reading_only
 from mmspec.modalities.vlm.preparation import Prepared
 from mmspec.state import DecoderState
-from mmspec.target import Pass
 
 
-class PrefixTarget:
+class PrefixTarget(BlockTarget):
     """A decoder behind a prompt that holds its conditioning.
 
     Args:
@@ -42,13 +41,8 @@ class PrefixTarget:
         state: DecoderState,
         packed: PackedLinears | None = None,
     ) -> None:
-        self._prepared, self._decoder, self._head = prepared, decoder, head
-        self.state = state
-        self.vocab_size: int = head.weight.shape[0]
-        self.capacity = state.capacity
-        self.device = head.weight.device
-        self.forwards = 0
-        self._packed = packed
+        super().__init__(decoder, head, state, head.weight.device, packed)
+        self._prepared = prepared
         self._behind: Tensor | None = None
 
     @property
@@ -73,23 +67,6 @@ class PrefixTarget:
         self.forwards += 1
         self._behind = positions[..., -1:] + 1 - length
         return outputs.logits[:, -1].float()
-
-    @torch.no_grad()
-    def score(self, ids: Sequence[int], keep: int, parents: Sequence[int] | None = None) -> Tensor:
-        """Append `ids`; float32 logits `[keep, V]` behind the last `keep` of them."""
-        block = torch.tensor([list(ids)], dtype=torch.long, device=self.device)
-        with self.state.block(len(ids)):
-            hidden = self._hidden(block, parents)
-            if keep == 0:
-                logits = hidden.new_empty(0, self.vocab_size)
-            else:
-                logits = self._logits(hidden[0, -keep:])
-        self.forwards += 1
-        return logits.float()
-
-    def score_together(self, passes: Sequence[Pass]) -> list[Tensor]:
-        """One after the other: transformers' forward knows no rows of unequal length."""
-        return [one.target.score(one.ids, one.keep, one.parents) for one in passes]
 
     def _hidden(self, block: Tensor, parents: Sequence[int] | None) -> Tensor:
         """The decoder's last hidden states `[1, n, D]` for a block of ids `[1, n]`."""
@@ -120,10 +97,6 @@ class PrefixTarget:
     def _additive(self, sees: Tensor) -> Tensor:
         hidden_from = torch.zeros(sees.shape, dtype=self._head.weight.dtype, device=self.device)
         return hidden_from.masked_fill(~sees, -torch.inf)[None, None]
-
-    def _logits(self, hidden: Tensor) -> Tensor:
-        """Logits `[n, V]` of hidden states `[n, D]`."""
-        return self._head(hidden)
 
     @torch.no_grad()
     def prompt_attention(self) -> Tensor:
@@ -166,12 +139,6 @@ class PrefixTarget:
         shallow = type(self)(self._prepared, decoder, self._head, state)
         shallow._behind = self._behind
         return shallow
-
-    def close(self) -> None:
-        """Release the state and the packed layers."""
-        self.state.close()
-        if self._packed is not None:
-            self._packed.close()
 
 
 class WindowedTarget(PrefixTarget):

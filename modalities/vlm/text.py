@@ -10,13 +10,8 @@ from torch import Tensor
 
 from mmspec.compat import cache_argument
 from mmspec.errors import ModelError
-from mmspec.kernels import PackedLinears
-from mmspec.modalities.decoder import block_layers
 from mmspec.modalities.vlm.family import Family, text_config
-from mmspec.modalities.vlm.opened import Opened
 from mmspec.modalities.vlm.prefixed import PrefixTarget
-from mmspec.modalities.vlm.preparation import Prepared
-from mmspec.state import DecoderState
 
 UNLIMITED = 1 << 20
 """Positions of a model whose configuration names no limit."""
@@ -35,14 +30,13 @@ class TextModel(Family):
         """Positions that it can hold."""
         return getattr(text_config(model), "max_position_embeddings", None) or UNLIMITED
 
-    def open(self, prepared: Prepared, *, packed: bool) -> Opened:
-        """The model, nothing read yet. Close it when done."""
-        model = prepared.model
-        layers = text_config(model).num_hidden_layers
-        state = DecoderState(layers, self.room(prepared), cross_attention=False)
-        decoder, head = self.decoder(model), self.head(model)
-        packs = PackedLinears(block_layers(decoder, head)).open() if packed else None
-        return TextTarget(prepared, decoder, head, state, packs)
+    def layers(self, model: Any) -> int:
+        """How many its configuration names: a decoder of any make has them somewhere else."""
+        return text_config(model).num_hidden_layers
+
+    def target_class(self, model: Any) -> type[PrefixTarget]:
+        """What runs blocks behind a prompt of words."""
+        return TextTarget
 
 
 class TextTarget(PrefixTarget):
