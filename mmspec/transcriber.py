@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
 from mmspec.drafting import policy_for
 from mmspec.engine import BlockCosts, Steps, run_alone, run_together
 from mmspec.errors import OptionError
 from mmspec.grounding import Grounding, threshold_of
+from mmspec.loaded import Loaded, check_batch
 from mmspec.modalities.pair import Draft, NoDraft
 from mmspec.modalities.stream_draft import StreamDraft
 from mmspec.modalities.whisper import SAMPLING_RATE, Whisper
@@ -31,7 +31,7 @@ from mmspec.transcription import (
 )
 
 
-class Transcriber:
+class Transcriber(Loaded[Whisper, Transcription]):
     """A recogniser: a target, a kind of drafter, and what was learned about their costs.
 
     Made by `mmspec.load`. Use it with `with`, or `close()` it.
@@ -39,30 +39,10 @@ class Transcriber:
 
     def __init__(self, target: Whisper, draft: Draft, gamma: int | str) -> None:
         costs = BlockCosts()
-        self._target, self._draft, self._gamma = target, draft, gamma
+        super().__init__(target, draft)
+        self._gamma = gamma
         self._pair = Pair(target, draft, policy_for(gamma, costs), costs)
         self._silence = Silence(target)
-        self._closed = False
-
-    @property
-    def model(self) -> Any:
-        """The target, transformers' own object."""
-        return self._target.model
-
-    @property
-    def processor(self) -> Any:
-        """The target's processor."""
-        return self._target.processor
-
-    @property
-    def descriptor(self) -> Any:
-        """The target's factorization."""
-        return self._target.steps
-
-    @property
-    def draft_name(self) -> str:
-        """The kind of drafter, as in reports."""
-        return self._draft.name
 
     @property
     def drafter_model(self) -> Any:
@@ -192,11 +172,7 @@ class Transcriber:
             MMSpecError: the first recording that failed, once the others are done.
         """
         requests = ({"audio": audio, **options} for audio in audios)
-        outcomes = dict(self.outcomes(requests, batch))
-        for number in sorted(outcomes):
-            if isinstance(failure := outcomes[number], Exception):
-                raise failure
-        return [outcomes[number] for number in sorted(outcomes)]  # type: ignore[misc]
+        return self._all(requests, batch)
 
     def outcomes(
         self, requests: Iterable[Mapping[str, Any]], batch: int
@@ -317,21 +293,6 @@ class Transcriber:
         heard = StreamOptions(step_s, trim_s, condition_on_committed, no_speech_threshold)
         return SpeechStream(pair, job_of(timestamps=timestamps, **options), heard)
 
-    def close(self) -> None:
-        """Nothing is left behind on the models; the transcriber can't be used any more."""
-        self._closed = True
-
-    def __enter__(self) -> Transcriber:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _recognition(
         self, pair: Pair, audio: Any, sampling_rate: int | None, job: Job
     ) -> Recognition:
@@ -397,16 +358,6 @@ class Transcriber:
             return None
         silence = None if threshold is None else self._silence
         return Rereading(self._target, times=times, silence=silence)
-
-
-def check_batch(batch: int) -> None:
-    """Raise where nothing could be decoded side by side.
-
-    Raises:
-        OptionError: fewer than one.
-    """
-    if batch < 1:
-        raise OptionError(f"batch: found {batch}, expected 1 or more")
 
 
 def _without_streamer(request: Mapping[str, Any]) -> Mapping[str, Any]:

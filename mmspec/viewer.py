@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from mmspec.description import Description, description_of
@@ -14,6 +13,7 @@ from mmspec.drafting import policy_for
 from mmspec.engine import BlockCosts, Steps, run_alone, run_together, stepwise
 from mmspec.errors import OptionError
 from mmspec.grounding import threshold_of
+from mmspec.loaded import Loaded, check_batch
 from mmspec.modalities.documents import Page, pages
 from mmspec.modalities.images import open_images
 from mmspec.modalities.pair import Draft, Pair
@@ -24,7 +24,6 @@ from mmspec.modalities.vlm.looking import Look, looking
 from mmspec.modalities.vlm.prompting import Instruction, Task
 from mmspec.modalities.vlm.switching import SwitchDraft
 from mmspec.streaming import Collected, TextPieces
-from mmspec.transcriber import check_batch
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -38,37 +37,16 @@ TESSERACT: Literal["tesseract"] = "tesseract"
 """Instead of a reading: let that program read first, if it is installed."""
 
 
-class Viewer:
+class Viewer(Loaded[Checkpoint, Description]):
     """A model that looks: a target, a kind of drafter, and what was learned about their costs.
 
     Made by `mmspec.load`. Use it with `with`, or `close()` it.
     """
 
     def __init__(self, target: Checkpoint, draft: Draft, gamma: int | str) -> None:
+        super().__init__(target, draft)
         costs = BlockCosts()
-        self._target, self._draft = target, draft
         self._pair = Pair(target, draft, policy_for(gamma, costs), costs)
-        self._closed = False
-
-    @property
-    def model(self) -> Any:
-        """The target, transformers' own object."""
-        return self._target.model
-
-    @property
-    def processor(self) -> Any:
-        """The target's processor."""
-        return self._target.processor
-
-    @property
-    def descriptor(self) -> Any:
-        """The target's factorization."""
-        return self._target.steps
-
-    @property
-    def draft_name(self) -> str:
-        """The kind of drafter, as in reports."""
-        return self._draft.name
 
     @property
     def drafter_model(self) -> Any:
@@ -162,7 +140,7 @@ class Viewer:
         Raises:
             MMSpecError: the first image that failed, once the others are done.
         """
-        return self._batch(({"image": image, **options} for image in images), batch)
+        return self._all(({"image": image, **options} for image in images), batch)
 
     def read_batch(
         self,
@@ -185,10 +163,10 @@ class Viewer:
         """
         asked = {"task": "read", **options}
         if readings is None:
-            return self._batch(({"image": image, **asked} for image in images), batch)
+            return self._all(({"image": image, **asked} for image in images), batch)
         pairs = zip(images, readings, strict=True)
         found = ({"image": image, "hypothesis": text, **asked} for image, text in pairs)
-        return self._batch(found, batch)
+        return self._all(found, batch)
 
     def read_pages(
         self,
@@ -255,28 +233,6 @@ class Viewer:
         for unit in collected.take():
             yield from pieces.add(unit)
         yield from pieces.end()
-
-    def close(self) -> None:
-        """Nothing is left behind on the models; the viewer can't be used any more."""
-        self._closed = True
-
-    def __enter__(self) -> Viewer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _batch(self, requests: Iterable[Mapping[str, Any]], batch: int) -> list[Description]:
-        outcomes = dict(self.outcomes(requests, batch))
-        for number in sorted(outcomes):
-            if isinstance(failure := outcomes[number], Exception):
-                raise failure
-        return [outcomes[number] for number in sorted(outcomes)]  # type: ignore[misc]
 
     def _beside(self, pair: Pair[Checkpoint], request: Mapping[str, Any]) -> Steps[Description]:
         if request.get("streamer") is not None:

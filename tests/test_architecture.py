@@ -47,6 +47,7 @@ FACE = {
     "generation",
     "hypotheses",
     "live",
+    "loaded",
     "loading",
     "page",
     "render",

@@ -15,8 +15,7 @@ from mmspec.cli.console import (
     stderr,
     until_reader_leaves,
 )
-from mmspec.cli.settings import OutputSettings
-from mmspec.cli.transcribe import peers_of
+from mmspec.cli.settings import OutputSettings, peers_of
 
 bench_app = typer.Typer(
     name="bench", help="Measure, by the benchmark contract.", no_args_is_help=True

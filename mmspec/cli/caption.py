@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from mmspec.cli import options as o
-from mmspec.cli.settings import OutputSettings
-from mmspec.cli.transcribe import peers_of
+from mmspec.cli.settings import LOOK_FORMATS, OutputSettings, peers_of
 from mmspec.errors import OptionError
 from mmspec.settings import LookingSettings
-
-LOOK_FORMATS = ("txt", "json")
 
 
 def caption(
@@ -64,8 +61,7 @@ def caption(
     )
     if draft.partition(":")[0] == "hypothesis" and models.hypothesis_file is None:
         raise OptionError(f"--draft: found {draft!r}, expected hypothesis:FILE")
-    peers = peers_of(compare)
-    check_peers_alone(peers, batch)
+    peers = peers_of(compare, batch)
     request = {
         "task": "caption",
         "prompt": prompt,
@@ -75,13 +71,3 @@ def caption(
         "grounding": grounding,
     }
     return CaptionRun(images, models, wanted, request, peers, verbose, batch).go()
-
-
-def check_peers_alone(peers: list[str], batch: int) -> None:
-    """Raise where peers would be compared with what shares its passes.
-
-    Raises:
-        OptionError: both were asked for.
-    """
-    if peers and batch > 1:
-        raise OptionError(f"--batch {batch}: expected no --compare, which takes one at a time")

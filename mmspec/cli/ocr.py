@@ -7,9 +7,7 @@ from typing import Annotated
 import typer
 
 from mmspec.cli import options as o
-from mmspec.cli.caption import LOOK_FORMATS, check_peers_alone
-from mmspec.cli.settings import OutputSettings
-from mmspec.cli.transcribe import peers_of
+from mmspec.cli.settings import LOOK_FORMATS, OutputSettings, peers_of
 from mmspec.errors import OptionError
 from mmspec.settings import LookingSettings
 
@@ -101,8 +99,7 @@ def ocr(
         )
     if reading != "auto" and "hypothesis" not in draft.split("+"):
         raise OptionError(f"--reading {reading}: only --draft hypothesis drafts with a reading")
-    peers = peers_of(compare)
-    check_peers_alone(peers, batch)
+    peers = peers_of(compare, batch)
     request = {
         "task": "read",
         "prompt": prompt,

@@ -10,6 +10,10 @@ from pathlib import Path
 
 from mmspec.errors import InputError, OptionError
 from mmspec.formats import FORMATS
+from mmspec.settings import PEERS
+
+LOOK_FORMATS = ("txt", "json")
+"""How what was said of images can be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +100,18 @@ def _check_place(option: str, place: Path, folder: bool) -> None:
     writable_parent = there.is_dir() or place.exists()
     if not writable_parent or not os.access(there, os.W_OK):
         raise InputError(f"{option} {place}: found no right to write there, expected a place to")
+
+
+def peers_of(names: str, batch: int = 1) -> list[str]:
+    """The peers in `--compare a,b`.
+
+    Raises:
+        OptionError: one that isn't known, or peers for what shares its passes with others.
+    """
+    peers = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    for peer in peers:
+        if peer not in PEERS:
+            raise OptionError(f"--compare: found {peer!r}, expected names among {', '.join(PEERS)}")
+    if peers and batch > 1:
+        raise OptionError(f"--batch {batch}: expected no --compare, which takes one at a time")
+    return peers

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from mmspec.cli import options as o
-from mmspec.cli.settings import LiveSettings, OutputSettings
+from mmspec.cli.settings import LiveSettings, OutputSettings, peers_of
 from mmspec.errors import OptionError
-from mmspec.settings import PEERS, TASKS, THRESHOLDS, ModelSettings, retries
+from mmspec.settings import TASKS, THRESHOLDS, ModelSettings, retries
 
 
 def transcribe(
@@ -202,16 +202,3 @@ def thresholds(temperature: float, fallback: bool, no_speech: float | None) -> d
     if no_speech is not None:
         asked["no_speech_threshold"] = no_speech
     return {"temperature": retries(temperature) if fallback else temperature, **asked}
-
-
-def peers_of(names: str) -> list[str]:
-    """The peers in `--compare a,b`.
-
-    Raises:
-        OptionError: names the known ones.
-    """
-    peers = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
-    for peer in peers:
-        if peer not in PEERS:
-            raise OptionError(f"--compare: found {peer!r}, expected names among {', '.join(PEERS)}")
-    return peers
