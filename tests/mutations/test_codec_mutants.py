@@ -5,11 +5,9 @@ Every check passes on the real code and raises `Caught` on the mutant that it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-
-import pytest
 
 from mmspec.errors import InputError
 from mmspec.factorizations import (
@@ -24,7 +22,16 @@ from mmspec.factorizations import (
 from tests.factorizations import slow_maps
 from tests.factorizations.code_orders import KINDS, SIZES, slowly, steps_of
 
-from .test_mutants import Caught, Check, Patch, expect
+from .catching import (
+    Caught,
+    Check,
+    Mutant,
+    Patch,
+    expect,
+)
+from .catching import test_every_check_catches_something as test_every_check_catches_something
+from .catching import test_the_mutant_is_caught as test_the_mutant_is_caught
+from .catching import test_the_real_code_passes as test_the_real_code_passes
 
 DELAYED = steps_of("delayed", 3)
 
@@ -218,7 +225,7 @@ def codebook_0_ends_a_frame(patch: Patch) -> None:
     patch.setattr(DepthFrames, "has_ended", mutant)
 
 
-MUTANTS: list[tuple[Callable[[Patch], None], Check, str]] = [
+MUTANTS: list[Mutant] = [
     (padding_counted, padding_is_no_decision, "was counted"),
     (prompt_counted, padding_is_no_decision, "was counted"),
     (delays_of_one_frame_less, rows_are_as_late_as_their_codebooks, "in another row"),
@@ -231,25 +238,3 @@ MUTANTS: list[tuple[Callable[[Patch], None], Check, str]] = [
     (last_frame_filled_up, frames_are_whole, "an incomplete frame"),
     (codebook_0_ends_a_frame, one_mark_among_codes_ends_nothing, "ended it"),
 ]
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_real_code_passes(check: Check) -> None:
-    check()
-
-
-@pytest.mark.parametrize(
-    ("mutate", "check", "seen"),
-    MUTANTS,
-    ids=[f"{mutate.__name__}-{check.__name__}" for mutate, check, _ in MUTANTS],
-)
-def test_the_mutant_is_caught(
-    mutate: Callable[[Patch], None], check: Check, seen: str, monkeypatch: Patch
-) -> None:
-    mutate(monkeypatch)
-    with pytest.raises(Caught, match=seen):
-        check()
-
-
-def test_every_check_catches_something() -> None:
-    assert {check for _, check, _ in MUTANTS} == set(CHECKS)

@@ -5,10 +5,9 @@ Every check passes on the real code and raises `Caught` on the mutant that it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -28,7 +27,15 @@ from tests.modalities.crossing_runs import (
 )
 from tests.modalities.tiny_crossing import FAMILIES, PROMPT
 
-from .test_mutants import Caught, Check, Patch, expect
+from .catching import (
+    Check,
+    Mutant,
+    Patch,
+    expect,
+)
+from .catching import test_every_check_catches_something as test_every_check_catches_something
+from .catching import test_the_mutant_is_caught as test_the_mutant_is_caught
+from .catching import test_the_real_code_passes as test_the_real_code_passes
 
 UNITS = [13, 41, 20, 58, 29, 55]
 
@@ -176,7 +183,7 @@ def conditioning_forgotten(patch: Patch) -> None:
     patch.setattr(CrossingTarget, "score", mutant)
 
 
-MUTANTS: list[tuple[Callable[[Patch], None], Check, str]] = [
+MUTANTS: list[Mutant] = [
     (every_unit_sees_all_images, blocks_are_scored_as_a_full_forward_does, "of mllama"),
     (patches_of_padding_are_seen, blocks_are_scored_as_a_full_forward_does, "of pix2struct"),
     (the_reader_reads_both_ways, blocks_are_scored_as_a_full_forward_does, "of blip"),
@@ -187,25 +194,3 @@ MUTANTS: list[tuple[Callable[[Patch], None], Check, str]] = [
     (a_drafter_attends_to_another_projection, a_copy_is_kept_whole, "was rejected"),
     (conditioning_forgotten, conditioning_is_computed_once, "projected again"),
 ]
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_real_code_passes(check: Check) -> None:
-    check()
-
-
-@pytest.mark.parametrize(
-    ("mutate", "check", "seen"),
-    MUTANTS,
-    ids=[f"{mutate.__name__}-{check.__name__}" for mutate, check, _ in MUTANTS],
-)
-def test_the_mutant_is_caught(
-    mutate: Callable[[Patch], None], check: Check, seen: str, monkeypatch: Patch
-) -> None:
-    mutate(monkeypatch)
-    with pytest.raises(Caught, match=seen):
-        check()
-
-
-def test_every_check_catches_something() -> None:
-    assert {check for _, check, _ in MUTANTS} == set(CHECKS)

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor
@@ -49,23 +48,21 @@ from tests.toys import (
     toy_law,
 )
 
+from .catching import (
+    Caught,
+    Check,
+    Mutant,
+    Patch,
+    expect,
+)
+from .catching import test_every_check_catches_something as test_every_check_catches_something
+from .catching import test_the_mutant_is_caught as test_the_mutant_is_caught
+from .catching import test_the_real_code_passes as test_the_real_code_passes
+
 LONG = len(PROMPT) + 20
 KINDS = ("perfect", "noisy", "ngram", "hypothesis")
 RUNS = 150
 """Draws of a unit whose share is looked at: five deviations are 0.18."""
-
-Patch = pytest.MonkeyPatch
-Check = Callable[[], None]
-
-
-class Caught(Exception):
-    """A check has seen a fault (no AssertionError: it must be raised under `python -O` too)."""
-
-
-def expect(condition: bool, what: str) -> None:
-    if not condition:
-        raise Caught(what)
-
 
 # The checks.
 
@@ -621,7 +618,7 @@ def turn_by_what_was_drafted(patch: Patch) -> None:
     patch.setattr(SwitchDrafter, "propose", mutant)
 
 
-MUTANTS: list[tuple[Callable[[Patch], None], Check, str]] = [
+MUTANTS: list[Mutant] = [
     (row_shift_by_one, greedy_ids_are_ordinary, "ids differ"),
     (prompts_last_token_fed_twice, greedy_ids_are_ordinary, "ids differ"),
     (verification_without_the_prefix_state, greedy_ids_are_ordinary, "ids differ"),
@@ -663,27 +660,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], Check, str]] = [
 ]
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_real_code_passes(check: Check) -> None:
-    check()
-
-
-@pytest.mark.parametrize(
-    ("mutate", "check", "seen"), MUTANTS, ids=[mutate.__name__ for mutate, _, _ in MUTANTS]
-)
-def test_the_mutant_is_caught(
-    mutate: Callable[[Patch], None], check: Check, seen: str, monkeypatch: Patch
-) -> None:
-    mutate(monkeypatch)
-    with pytest.raises(Caught, match=seen):
-        check()
-
-
 def test_replaying_units_is_seen_by_counting_only(monkeypatch: Patch) -> None:
     """Its output is right: that is why forwards have to be counted."""
     accepted_units_replayed_one_by_one(monkeypatch)
     greedy_ids_are_ordinary()
-
-
-def test_every_check_catches_something() -> None:
-    assert {check for _, check, _ in MUTANTS} == set(CHECKS)

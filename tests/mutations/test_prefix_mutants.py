@@ -5,11 +5,10 @@ Every check passes on the real code and raises `Caught` on the mutant that it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -31,7 +30,16 @@ from tests.modalities.prefix_runs import (
 )
 from tests.modalities.tiny_prefix import MEDIA, inputs, tiny
 
-from .test_mutants import Caught, Check, Patch, expect
+from .catching import (
+    Caught,
+    Check,
+    Mutant,
+    Patch,
+    expect,
+)
+from .catching import test_every_check_catches_something as test_every_check_catches_something
+from .catching import test_the_mutant_is_caught as test_the_mutant_is_caught
+from .catching import test_the_real_code_passes as test_the_real_code_passes
 
 UNITS = [7, 40, 11, 60, 22, 35]
 
@@ -241,7 +249,7 @@ def prompt_read_in_every_round(patch: Patch) -> None:
     patch.setattr(PrefixTarget, "score", mutant)
 
 
-MUTANTS: list[tuple[Callable[[Patch], None], Check, str]] = [
+MUTANTS: list[Mutant] = [
     (positions_are_places, blocks_are_scored_as_a_full_forward_does, "scored otherwise"),
     (positions_are_the_modules, interleaved_requests_do_not_meet, "another's"),
     (prefix_not_frozen, a_prefix_is_never_rolled_back, "rolled back"),
@@ -254,25 +262,3 @@ MUTANTS: list[tuple[Callable[[Patch], None], Check, str]] = [
     (ids_looked_up_as_they_are, a_drafter_reads_what_it_has_no_embedding_for, "has failed"),
     (prompt_read_in_every_round, towers_run_once, "ran again"),
 ]
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_real_code_passes(check: Check) -> None:
-    check()
-
-
-@pytest.mark.parametrize(
-    ("mutate", "check", "seen"),
-    MUTANTS,
-    ids=[f"{mutate.__name__}-{check.__name__}" for mutate, check, _ in MUTANTS],
-)
-def test_the_mutant_is_caught(
-    mutate: Callable[[Patch], None], check: Check, seen: str, monkeypatch: Patch
-) -> None:
-    mutate(monkeypatch)
-    with pytest.raises(Caught, match=seen):
-        check()
-
-
-def test_every_check_catches_something() -> None:
-    assert {check for _, check, _ in MUTANTS} == set(CHECKS)
