@@ -24,8 +24,9 @@ from typing import Any
 
 import mmspec
 from mmspec.modalities.audio import load_audio
+from mmspec.modalities.drafts import HypothesisDraft
 from mmspec.modalities.whisper import SAMPLING_RATE
-from mmspec.modalities.whisper_draft import HypothesisDraft, Window
+from mmspec.modalities.whisper_draft import Window
 from mmspec.proposals import HypothesisDrafter
 from mmspec.transcriber import Transcriber
 

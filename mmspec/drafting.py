@@ -11,6 +11,7 @@ from typing import Any
 from mmspec.engine import AdaptivePolicy, BlockCosts, FixedPolicy, Policy
 from mmspec.errors import MMSpecError, ModelError, OptionError
 from mmspec.loading import kind_of, load_model, load_whisper, resolve
+from mmspec.modalities.drafts import HypothesisDraft
 from mmspec.modalities.pair import Draft, NoDraft
 from mmspec.modalities.vlm import draft as vlm
 from mmspec.modalities.vlm.blind import BlindDraft
@@ -22,7 +23,6 @@ from mmspec.modalities.whisper import Whisper
 from mmspec.modalities.whisper_chunks import OverlapDraft
 from mmspec.modalities.whisper_draft import (
     EarlyExitDraft,
-    HypothesisDraft,
     ModelDraft,
     NgramDraft,
 )
@@ -115,7 +115,7 @@ def vlm_draft_for(draft: Any, target: Checkpoint, trust_remote_code: bool) -> Dr
     if draft == "ngram":
         return vlm.NgramDraft(target)
     if draft == "hypothesis":
-        return vlm.HypothesisDraft(target)
+        return HypothesisDraft(target)
     if draft == "overlap":
         raise OptionError("draft 'overlap': only recordings are decoded in chunks")
     if (layers := _layers_of(draft)) is not None:

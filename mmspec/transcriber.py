@@ -11,12 +11,13 @@ from mmspec.engine import BlockCosts, Steps, run_alone, run_together
 from mmspec.errors import OptionError
 from mmspec.grounding import Grounding, threshold_of
 from mmspec.loaded import Loaded, check_batch
+from mmspec.modalities.drafts import HypothesisDraft
 from mmspec.modalities.pair import Draft, NoDraft
 from mmspec.modalities.stream_draft import StreamDraft
 from mmspec.modalities.whisper import SAMPLING_RATE, Whisper
 from mmspec.modalities.whisper_chunks import Chunk, ChunkedRecognition, Chunking, OverlapDraft
 from mmspec.modalities.whisper_decode import Recognition
-from mmspec.modalities.whisper_draft import HypothesisDraft, ModelDraft
+from mmspec.modalities.whisper_draft import ModelDraft
 from mmspec.modalities.whisper_grounding import Silence
 from mmspec.modalities.whisper_job import Job, job_of
 from mmspec.modalities.whisper_rereading import Rereading

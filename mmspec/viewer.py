@@ -15,11 +15,12 @@ from mmspec.errors import OptionError
 from mmspec.grounding import threshold_of
 from mmspec.loaded import Loaded, check_batch
 from mmspec.modalities.documents import Page, pages
+from mmspec.modalities.drafts import HypothesisDraft
 from mmspec.modalities.images import open_images
 from mmspec.modalities.pair import Draft, Pair
 from mmspec.modalities.reference_reading import read_page, tidy
 from mmspec.modalities.vlm.checkpoint import Checkpoint
-from mmspec.modalities.vlm.draft import HypothesisDraft, ModelDraft
+from mmspec.modalities.vlm.draft import ModelDraft
 from mmspec.modalities.vlm.looking import Look, looking
 from mmspec.modalities.vlm.prompting import Instruction, Task
 from mmspec.modalities.vlm.switching import SwitchDraft

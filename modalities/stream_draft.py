@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from mmspec.modalities.drafts import HypothesisDraft
+from mmspec.modalities.pair import Draft
 from mmspec.modalities.whisper import Whisper
-from mmspec.modalities.whisper_draft import Draft, HypothesisDraft, Window
+from mmspec.modalities.whisper_draft import Window
 from mmspec.proposals import Drafter, NgramDrafter, RelayDrafter
 
 LONGEST, SHORTEST = 6, 3

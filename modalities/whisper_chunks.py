@@ -20,9 +20,11 @@ from mmspec.engine import Steps, run_alone, run_together
 from mmspec.errors import OptionError
 from mmspec.factorizations import WhisperSteps
 from mmspec.factorizations.whisper import TIMESTAMP_STEP_S
+from mmspec.modalities.drafts import HypothesisDraft
+from mmspec.modalities.pair import Draft
 from mmspec.modalities.whisper import SAMPLING_RATE, Whisper
 from mmspec.modalities.whisper_decode import Recognition
-from mmspec.modalities.whisper_draft import Draft, HypothesisDraft, Window
+from mmspec.modalities.whisper_draft import Window
 from mmspec.modalities.whisper_expected import Expected
 from mmspec.modalities.whisper_job import Heard, Job
 from mmspec.modalities.whisper_merge import Merged, Piece, merge

@@ -12,20 +12,18 @@ from torch import Tensor
 from mmspec.clock import Clock
 from mmspec.errors import ModelError
 from mmspec.modalities.decoder import DecoderTarget, first_layers
+from mmspec.modalities.drafts import vocabulary_between_tokenizers
 from mmspec.modalities.pair import Draft
 from mmspec.modalities.whisper import Whisper, has_encoder, target_class
 from mmspec.proposals import (
-    BRANCHES,
     Drafter,
     EarlyExitDrafter,
-    HypothesisDrafter,
     LazyDrafter,
     ModelDrafter,
     NgramDrafter,
     Outlook,
     SameVocabulary,
     Vocabulary,
-    VocabularyBridge,
 )
 
 
@@ -68,27 +66,6 @@ class NgramDraft(Draft):
     def open(self, window: Window) -> Drafter | None:
         """A fresh index: nothing leaks from one request to the next."""
         return NgramDrafter(never=self._never)
-
-
-class HypothesisDraft(Draft):
-    """A text that the caller has already; without one the window is decoded ordinarily.
-
-    Args:
-        target: the checkpoint to be drafted for.
-        branches: continuations proposed side by side after a mismatch.
-    """
-
-    name = "hypothesis"
-
-    def __init__(self, target: Whisper, branches: int = BRANCHES) -> None:
-        self._target, self._branches = target, branches
-
-    def open(self, window: Window) -> Drafter | None:
-        """A drafter on the caller's hypothesis."""
-        units = window.hypothesis
-        if not units:
-            return None
-        return HypothesisDrafter(units, self._target.word_beginnings(units), self._branches)
 
 
 class EarlyExitDraft(Draft):
@@ -217,13 +194,7 @@ def vocabulary_between(target: Whisper, drafter: Whisper) -> Vocabulary:
         whisper.processor and whisper.processor.tokenizer for whisper in (target, drafter)
     ]
     if all(tokenizers):
-        strings, others = (tokenizer.get_vocab() for tokenizer in tokenizers)
-        if strings == others:
-            return SameVocabulary(want.vocab_size, have.vocab_size)
-        bridge = VocabularyBridge(strings, others, want.vocab_size, have.vocab_size)
-        if bridge.shared < 2:
-            raise ModelError("the drafter's tokenizer shares no tokens with the target's")
-        return bridge
+        return vocabulary_between_tokenizers(*tokenizers, want.vocab_size, have.vocab_size)
     # Without tokenizers the marks tell the layout; the width may differ by padding, and which
     # units end an output is the request's affair.
     marks, others = ((s.start, s.no_timestamps, s.previous_text) for s in (want, have))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,9 +79,7 @@ def _facts(name: str, drafts: list[str], device: str | None, trust_remote_code: 
     facts = _model_facts(whisper)
     facts += _machine_facts(whisper)
     facts += _drafters(whisper)
-    return facts + [
-        (f"draft {draft}", _fit(name, whisper, draft, trust_remote_code)) for draft in drafts
-    ]
+    return facts + [(f"draft {draft}", _fit(whisper, draft, trust_remote_code)) for draft in drafts]
 
 
 def _model_type(name: str) -> str | None:
@@ -138,29 +137,44 @@ def _drafters(whisper: Any) -> Facts:
     return [("drafters", f"none, ngram, hypothesis:FILE, overlap, {exits}, another Whisper")]
 
 
-def _fit(name: str, whisper: Any, draft: str, trust_remote_code: bool) -> str:
+def _fit(whisper: Any, draft: str, trust_remote_code: bool) -> str:
     """Whether a drafter fits, and how."""
     from mmspec.drafting import draft_for
     from mmspec.modalities.whisper_draft import ModelDraft
+
+    def ears(kind: ModelDraft) -> str:
+        if kind.shares_encoder:
+            return "same encoder: the audio is encoded once"
+        bins = kind.drafter.model.config.num_mel_bins
+        return f"an encoder of its own ({bins} mel bins): the audio is encoded twice"
+
+    return how_it_fits(lambda: draft_for(draft, whisper, trust_remote_code), ModelDraft, ears)
+
+
+def how_it_fits(
+    open_kind: Callable[[], Any], model_draft: type, senses: Callable[[Any], str]
+) -> str:
+    """Whether a drafter fits, and how.
+
+    Args:
+        open_kind: makes the kind of drafter, or says why not.
+        model_draft: the class of those that are models of their own.
+        senses: what such a one knows of the input.
+    """
     from mmspec.proposals import SameVocabulary
 
     try:
-        kind = draft_for(draft, whisper, trust_remote_code)
+        kind = open_kind()
     except MMSpecError as error:
         return f"no: {str(error).removeprefix('draft: ')}"
-    if not isinstance(kind, ModelDraft):
+    if not isinstance(kind, model_draft):
         return "fits"
-    vocabulary = kind.vocabulary
+    vocabulary = kind.vocabulary  # type: ignore[attr-defined]
     if isinstance(vocabulary, SameVocabulary):
         words = "same vocabulary"
     else:
         words = f"another vocabulary, bridged: {getattr(vocabulary, 'shared', 0)} shared tokens"
-    if kind.shares_encoder:
-        ears = "same encoder: the audio is encoded once"
-    else:
-        bins = kind.drafter.model.config.num_mel_bins
-        ears = f"an encoder of its own ({bins} mel bins): the audio is encoded twice"
-    return f"fits: {words}; {ears}"
+    return f"fits: {words}; {senses(kind)}"
 
 
 def _show(model: str, facts: Facts) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from mmspec.errors import MMSpecError
+from mmspec.cli.info import how_it_fits
 from mmspec.modalities import ADAPTERS, adapter_for
 from mmspec.modalities.decoder import layer_list
 
@@ -65,18 +65,11 @@ def fit(checkpoint: Any, draft: str, trust_remote_code: bool) -> str:
     """Whether a drafter fits, and how."""
     from mmspec.drafting import vlm_draft_for
     from mmspec.modalities.vlm.draft import ModelDraft
-    from mmspec.proposals import SameVocabulary
 
-    try:
-        kind = vlm_draft_for(draft, checkpoint, trust_remote_code)
-    except MMSpecError as error:
-        return f"no: {str(error).removeprefix('draft: ')}"
-    if not isinstance(kind, ModelDraft):
-        return "fits"
-    vocabulary = kind.vocabulary
-    if isinstance(vocabulary, SameVocabulary):
-        words = "same vocabulary"
-    else:
-        words = f"another vocabulary, bridged: {getattr(vocabulary, 'shared', 0)} shared tokens"
-    eyes = {"own": "it looks for itself", "none": "it isn't shown the image"}
-    return f"fits: {words}; {eyes.get(kind.conditioning, kind.conditioning)}"
+    def eyes(kind: ModelDraft) -> str:
+        known = {"own": "it looks for itself", "none": "it isn't shown the image"}
+        return known.get(kind.conditioning, kind.conditioning)
+
+    return how_it_fits(
+        lambda: vlm_draft_for(draft, checkpoint, trust_remote_code), ModelDraft, eyes
+    )

@@ -10,22 +10,20 @@ from torch import Tensor
 
 from mmspec.errors import ModelError
 from mmspec.modalities.decoder import first_layers
+from mmspec.modalities.drafts import vocabulary_between_tokenizers
 from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.vlm.opened import Opened
 from mmspec.modalities.vlm.preparation import Prepared, prepare
 from mmspec.modalities.vlm.request import Request
 from mmspec.proposals import (
-    BRANCHES,
     Drafter,
     EarlyExitDrafter,
-    HypothesisDrafter,
     LazyDrafter,
     ModelDrafter,
     NgramDrafter,
     Outlook,
     SameVocabulary,
     Vocabulary,
-    VocabularyBridge,
 )
 
 
@@ -41,28 +39,6 @@ class NgramDraft:
     def open(self, request: Request) -> Drafter | None:
         """A fresh index: nothing leaks from one request to the next."""
         return NgramDrafter(never=self._never)
-
-
-class HypothesisDraft:
-    """A text that the caller has already (a reading); without one there is nothing to draft.
-
-    Args:
-        target: the checkpoint to be drafted for.
-        branches: continuations proposed side by side after a mismatch.
-        name: as in reports.
-    """
-
-    def __init__(
-        self, target: Checkpoint, branches: int = BRANCHES, name: str = "hypothesis"
-    ) -> None:
-        self._target, self._branches, self.name = target, branches, name
-
-    def open(self, request: Request) -> Drafter | None:
-        """A drafter on the caller's hypothesis."""
-        units = request.hypothesis
-        if not units:
-            return None
-        return HypothesisDrafter(units, self._target.word_beginnings(units), self._branches)
 
 
 class EarlyExitDraft:
@@ -196,13 +172,7 @@ def vocabulary_between(target: Checkpoint, drafter: Checkpoint) -> Vocabulary:
     want, have = target.steps.vocab_size, drafter.steps.vocab_size
     tokenizers = [target.tokenizer, drafter.tokenizer]
     if None not in tokenizers:
-        strings, others = (tokenizer.get_vocab() for tokenizer in tokenizers)
-        if strings == others:
-            return SameVocabulary(want, have)
-        bridge = VocabularyBridge(strings, others, want, have)
-        if bridge.shared < 2:
-            raise ModelError("the drafter's tokenizer shares no tokens with the target's")
-        return bridge
+        return vocabulary_between_tokenizers(*tokenizers, want, have)
     # Without tokenizers the ends and the placeholders tell the layout; the width may differ by
     # padding.
     if target.steps.stop_units != drafter.steps.stop_units:

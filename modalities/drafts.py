@@ -1,0 +1,73 @@
+"""Kinds of drafter that every modality opens alike, and what a drafting model's units mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from mmspec.errors import ModelError
+from mmspec.proposals import (
+    BRANCHES,
+    Drafter,
+    HypothesisDrafter,
+    SameVocabulary,
+    Vocabulary,
+    VocabularyBridge,
+)
+
+
+class Worded(Protocol):
+    """A checkpoint that knows where words begin."""
+
+    def word_beginnings(self, units: Sequence[int]) -> list[bool] | None:
+        """Whether each unit begins a word, None where nobody can tell."""
+        ...
+
+
+class Expecting(Protocol):
+    """What is being decoded, and what is expected of it in target units."""
+
+    @property
+    def hypothesis(self) -> Sequence[int] | None: ...  # noqa: D102
+
+
+class HypothesisDraft:
+    """A text that the caller has already; without one there is nothing to draft.
+
+    Args:
+        target: the checkpoint to be drafted for.
+        branches: continuations proposed side by side after a mismatch.
+    """
+
+    name = "hypothesis"
+
+    def __init__(self, target: Worded, branches: int = BRANCHES) -> None:
+        self._target, self._branches = target, branches
+
+    def open(self, opening: Expecting) -> Drafter | None:
+        """A drafter on the caller's hypothesis."""
+        units = opening.hypothesis
+        if not units:
+            return None
+        return HypothesisDrafter(units, self._target.word_beginnings(units), self._branches)
+
+
+def vocabulary_between_tokenizers(target: Any, drafter: Any, want: int, have: int) -> Vocabulary:
+    """How the units of a drafting model relate to the target's, by their tokenizers.
+
+    Args:
+        target: the target's tokenizer.
+        drafter: the drafting model's.
+        want: width of the target's rows.
+        have: of the drafting model's.
+
+    Raises:
+        ModelError: they have nothing in common.
+    """
+    strings, others = target.get_vocab(), drafter.get_vocab()
+    if strings == others:
+        return SameVocabulary(want, have)
+    bridge = VocabularyBridge(strings, others, want, have)
+    if bridge.shared < 2:
+        raise ModelError("the drafter's tokenizer shares no tokens with the target's")
+    return bridge
