@@ -1,0 +1,1 @@
+"""Speech and music from codec tokens: one file per family of models."""

@@ -1,0 +1,128 @@
+"""What transformers' `generate` prepares before it decodes a model's codes, taken over as it is.
+
+Models of codec tokens bring a `generate` of their own each: it prepares conditioning and delays,
+calls a decoding loop and makes sound of what comes back. A shadow of the model, which shares every
+weight, runs that `generate` with another loop in place of the library's.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from mmspec.compat import pop_cache
+from mmspec.errors import ModelError
+from mmspec.modalities.vlm.preparation import Prepared
+
+Loop = Callable[[Prepared], Tensor]
+"""Decodes what was prepared: the ids that the library's own loop would return."""
+
+AHEAD = "prefill_outputs"
+"""Where a `generate` that lets the model read the prompt by itself hands on what came of it."""
+
+
+class _Enough(Exception):
+    """The loop was reached: nothing behind it is to run."""
+
+
+def prepare(model: Any, inputs: Mapping[str, Any], **options: Any) -> Prepared:
+    """What `model.generate(**inputs, **options)` would decode.
+
+    Nothing is decoded, no codec runs on what comes out, and the model isn't written to. Encoders of
+    the conditioning do run.
+
+    Args:
+        model: a model with codec tokens, or a part of one that has a `generate`.
+        inputs: what its processor made.
+        options: of `generate`.
+
+    Raises:
+        ModelError: its `generate` decodes in its own way.
+        ValueError: whatever `generate` refuses.
+    """
+    captured: list[Prepared] = []
+
+    def capture(prepared: Prepared) -> Tensor:
+        captured.append(prepared)
+        raise _Enough
+
+    try:
+        shadow(model, capture).generate(**inputs, **options)
+    except _Enough:
+        return captured[0]
+    raise ModelError(f"{type(model).__name__}.generate takes no decoding loop of another's")
+
+
+def shadow(model: Any, loop: Loop) -> Any:
+    """A model that shares every weight with the given one; its `generate` decodes by `loop`.
+
+    Settings that a `generate` changes on its way are copies, those of the parts included.
+    """
+    twin = _with_own_settings(model)
+    twin._modules = {
+        name: _with_own_settings(part) if _has_settings(part) else part
+        for name, part in model._modules.items()
+    }
+    twin.__class__ = _shadow_class(type(model))
+    twin.__dict__.update(_loop=loop, _original=model)
+    return twin
+
+
+def readings(prepared: Prepared) -> int:
+    """How many times the library's loop has the prompt read, one time behind the other.
+
+    Twice, where `generate` lets the model read it ahead and the loop doesn't take what came of it:
+    the second reading then stands behind the first in the same memory. Such a model says what it
+    says behind two readings, so whoever wants the same codes has to read twice as well.
+    """
+    loop = inspect.signature(type(prepared.model)._sample).parameters
+    forgotten = AHEAD in prepared.inputs and AHEAD not in loop
+    return 2 if forgotten and prepared.inputs.get("use_cache") else 1
+
+
+def _has_settings(part: Any) -> bool:
+    return getattr(part, "generation_config", None) is not None
+
+
+def _with_own_settings(module: Any) -> Any:
+    twin = copy.copy(module)
+    twin.__dict__["generation_config"] = copy.deepcopy(module.generation_config)
+    return twin
+
+
+@functools.cache
+def _shadow_class(kind: type) -> type:
+    """A class like `kind` whose loop is its instance's `_loop`."""
+
+    def sample(
+        self: Any,
+        input_ids: Tensor,
+        logits_processor: Any = None,
+        stopping_criteria: Any = None,
+        generation_config: Any = None,
+        synced_gpus: bool = False,
+        streamer: Any = None,
+        **inputs: Any,
+    ) -> Tensor:
+        pop_cache(inputs)
+        return self._loop(
+            Prepared(
+                self._original,
+                input_ids,
+                logits_processor,
+                stopping_criteria,
+                generation_config,
+                inputs,
+            )
+        )
+
+    def prefill(self: Any, *args: Any, **kwargs: Any) -> None:
+        """Nothing: the loop reads the prompt."""
+
+    names = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__qualname__": kind.__name__}
+    return type(kind.__name__, (kind,), {**names, "_sample": sample, "_prefill": prefill})
