@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from torch import Tensor
 
-from mmspec.engine import Chooser, Policy, Processors, Sampling, Scores, Session, Steps, Stops
+from mmspec.engine import SINGLE, Policy, Sampling, Scores, Session, Steps, Stops, Units
 from mmspec.engine.account import Account
 from mmspec.engine.costs import BlockCosts
 from mmspec.proposals import Drafter
@@ -31,7 +31,7 @@ class Opening(Protocol):
     def target(self) -> Target: ...  # noqa: D102
 
     @property
-    def prompt(self) -> Sequence[int]: ...  # noqa: D102
+    def prompt(self) -> Sequence[Any]: ...  # noqa: D102
 
     @property
     def drafter_encoder_runs(self) -> int: ...  # noqa: D102
@@ -94,20 +94,22 @@ class Pair(Generic[C]):
         processors: Any,
         stops: Stops,
         sampling: Sampling,
+        units: Units = SINGLE,
         streamer: Any = None,
         scores: Scores | None = None,
     ) -> Iterator[Session]:
         """A session behind a prompt that was read, with a drafter of this pair's kind."""
         drafter, runs = self.draft.open(opening), opening.drafter_encoder_runs
+        device = opening.target.device
         try:
             session = Session(
                 opening.target,
-                opening.prompt,
+                units.prefix(opening.prompt, stops.max_length, device),
                 first_row,
                 drafter=drafter,
                 policy=self.policy,
-                chooser=Chooser(sampling, opening.target.device),
-                processors=Processors(processors),
+                chooser=units.chooser(sampling, device),
+                processors=units.processors(processors),
                 stops=stops,
                 clock=account.clock,
                 costs=self.costs,

@@ -282,7 +282,7 @@ def open_session(
     scores = Scores([], []) if collects else None
     session = Session(
         target,
-        prompt,
+        Prefix(prompt, max_length, CPU),
         first_row,
         drafter=drafter,
         policy=FixedPolicy(gamma) if isinstance(gamma, int) else gamma,

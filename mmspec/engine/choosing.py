@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 
@@ -9,10 +10,12 @@ import torch
 from torch import Tensor
 
 from mmspec import acceptance
+from mmspec.engine.processing import Processors
 from mmspec.errors import OptionError
-from mmspec.proposals.base import Proposal
+from mmspec.prefix import Prefix
+from mmspec.proposals.base import Pick, Proposal
 
-RULES = ("auto", "greedy", "keyed", "block", "token")
+RULES = ("auto", "greedy", "keyed", "block", "frame", "token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,8 @@ class Sampling:
     Attributes:
         sample: draw from the law (temperature and the like are processors); else take its mode.
         seed: key of the noise: the same ids for every drafter, and for none. None: fresh noise.
-        rule: "auto", or one of the acceptance rules by name.
+        rule: "auto", or one of the acceptance rules by name; "frame" is for frames of codes only,
+            and "token" means code by code there.
     """
 
     sample: bool = False
@@ -33,7 +37,7 @@ class Sampling:
         if self.rule not in RULES:
             raise OptionError(f"unknown acceptance rule {self.rule!r}: expected one of {RULES}")
         if (self.rule == "greedy" and self.sample) or (
-            self.rule in ("keyed", "block", "token") and not self.sample
+            self.rule in ("keyed", "block", "frame", "token") and not self.sample
         ):
             raise OptionError(f"rule {self.rule!r} doesn't go with sampling {self.sample}")
         if self.rule == "keyed" and self.seed is None:
@@ -63,7 +67,11 @@ class Chooser:
     """Applies a request's rule to verified rows, and lets drafters draw the same way."""
 
     def __init__(self, sampling: Sampling, device: torch.device) -> None:
-        self._sampling = sampling
+        if sampling.rule == "frame":
+            raise OptionError(
+                "rule 'frame' judges frames of codes, here one unit is decided at once"
+            )
+        self._sampling, self._device = sampling, device
         # Fresh noise still follows torch.manual_seed, as transformers' sampling does.
         self._generator = torch.Generator(device)
         self._generator.manual_seed(int(torch.randint(1 << 62, ())) if sampling.sample else 0)
@@ -78,18 +86,21 @@ class Chooser:
             has_draft_probs=proposal.draft_probs is not None,
         )
 
-    def decide(self, rows: Tensor, proposal: Proposal, start: int) -> tuple[tuple[int, ...], int]:
+    def decide(
+        self, rows: Tensor, proposal: Proposal, prefix: Prefix[int]
+    ) -> tuple[tuple[int, ...], int]:
         """Judge a proposal.
 
         Args:
             rows: processed laws `[n + 1, V]` of the n drafted units and the one after them; in a
                 tree, row 0 behind the prefix and row `i + 1` behind unit i.
             proposal: the drafted units.
-            start: absolute position of the first drafted unit.
+            prefix: what was committed before them.
 
         Returns:
             (indices of the accepted units, the recovered or bonus unit). One host synchronisation.
         """
+        start = len(prefix)
         if proposal.parents is not None:
             choices = self._own_choices(rows, proposal, start).tolist()
             return acceptance.walk(choices, proposal.ids, proposal.parents)
@@ -127,14 +138,30 @@ class Chooser:
         accepted, unit = torch.stack((decision.accepted, decision.next_ids)).flatten().tolist()
         return accepted, unit
 
-    def pick(self, row: Tensor, position: int) -> tuple[int, Tensor | None]:
-        """Draw a drafted unit at an absolute position: (unit, its law, None where one-hot)."""
+    def pick(
+        self, row: Tensor, prefix: Prefix[int], drafted: Sequence[int]
+    ) -> tuple[int, Tensor | None]:
+        """Draw a unit behind drafted ones: (unit, its law, None where one-hot)."""
         if not self._sampling.sample:
             return int(row.argmax()), None
         if self._sampling.seed is not None:
+            position = len(prefix) + len(drafted)
             return int((row + self._noise(row[None], position)[0]).argmax()), None
         law = row.double().softmax(-1)
         return int(torch.multinomial(law, 1, generator=self._generator)), law
+
+    def picker(self, processors: Processors, prefix: Prefix[int]) -> Pick:
+        """How a drafter draws one unit after the other behind a prefix: as the target would."""
+        drafted: list[int] = []
+
+        def pick(row: Tensor, offset: int) -> tuple[int, Tensor | None]:
+            prefix.show_draft(drafted)
+            row = row.to(self._device)  # a drafter may live on another one
+            unit, law = self.pick(processors.single(row, prefix, drafted), prefix, drafted)
+            drafted.append(unit)
+            return unit, law
+
+        return pick
 
     def _noise(self, rows: Tensor, start: int) -> Tensor:
         return self._noise_at(rows, torch.arange(start, start + len(rows), device=rows.device))

@@ -142,16 +142,22 @@ class Processors:
         self._with_memory: list[_Snapshots] = []
         self.refuses_blocks: str | None = None
         for processor in self._processors:
-            kind = type(processor)
-            if kind in BLOCK_FORMS:
-                self._steps.append((processor, BLOCK_FORMS[kind](processor)))
-            elif kind in IGNORES_PREFIX:
-                self._steps.append((processor, _ignoring_prefix(processor)))
-            else:
-                self._steps.append((processor, None))
-                if kind not in MEMORYLESS and kind not in OBSERVERS:
-                    self._add_memory(processor)
+            self._add(processor)
         self._find_shared_memory()
+
+    def _add(self, processor: LogitsProcessor) -> None:
+        kind = type(processor)
+        if kind in BLOCK_FORMS:
+            self._steps.append((processor, BLOCK_FORMS[kind](processor)))
+        elif kind in IGNORES_PREFIX:
+            self._steps.append((processor, _ignoring_prefix(processor)))
+        else:
+            self._add_by_row(processor)
+
+    def _add_by_row(self, processor: LogitsProcessor) -> None:
+        self._steps.append((processor, None))
+        if type(processor) not in MEMORYLESS and type(processor) not in OBSERVERS:
+            self._add_memory(processor)
 
     def _add_memory(self, processor: LogitsProcessor) -> None:
         try:
@@ -205,8 +211,15 @@ class Processors:
         ids = _Joined(prefix.ids, drafted)
         rows = row.clone().unsqueeze(0)
         for processor, form in self._steps:
-            rows = processor(prefix.tensor(start), rows) if form is None else form(rows, ids, start)
+            if form is None:
+                rows = self._called(processor, prefix.tensor(start), rows)
+            else:
+                rows = form(rows, ids, start)
         return rows[0]
+
+    def _called(self, processor: Any, ids: Tensor, rows: Tensor) -> Tensor:
+        """A processor's answer to the one row in `rows`, behind `ids`."""
+        return processor(ids, rows)
 
     def _row_by_row(
         self, processor: LogitsProcessor, rows: Tensor, prefix: Prefix, start: int
@@ -217,7 +230,8 @@ class Processors:
             if memory is not None and not self._remember(memory):
                 rows = rows[: max(1, offset)]  # a row that can't be undone must be the last one
             if offset < len(rows):
-                done.append(processor(prefix.tensor(start + offset), rows[offset : offset + 1]))
+                row = rows[offset : offset + 1]
+                done.append(self._called(processor, prefix.tensor(start + offset), row))
         return torch.cat(done) if len(done) > 1 else done[0]
 
     def _remember(self, memory: _Snapshots) -> bool:
@@ -243,7 +257,11 @@ class Processors:
     def fork(self) -> Processors:
         """An independent copy for a drafter, with the present memories: no object is shared."""
         changing = [p for p in self._processors if type(p) not in OBSERVERS]
-        return Processors(LogitsProcessorList([_processor_copy(p) for p in changing]))
+        return self._like(LogitsProcessorList([_processor_copy(p) for p in changing]))
+
+    def _like(self, processors: LogitsProcessorList) -> Processors:
+        """Another list, for the same kind of prefix."""
+        return Processors(processors)
 
 
 def _copy_of(memory: dict[str, Any]) -> dict[str, Any]:

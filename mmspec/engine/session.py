@@ -44,8 +44,9 @@ class Session:
 
     Args:
         target: opened, its state holding the whole prompt.
-        prompt: the prompt's ids.
-        first_row: raw logits `[1, V]` behind the prompt.
+        prefix: the prompt, with room for what follows it.
+        first_row: raw logits `[1, V]` behind the prompt; rows of frames are `[1, K, V]` here, or
+            `[1, 2 K, V]` where they come in pairs for guidance.
         drafter: proposes, or None.
         policy: chooses γ.
         chooser: the acceptance rule and its randomness.
@@ -64,7 +65,7 @@ class Session:
     def __init__(
         self,
         target: Target,
-        prompt: Sequence[int],
+        prefix: Prefix,
         first_row: Tensor,
         *,
         drafter: Drafter | None,
@@ -78,12 +79,12 @@ class Session:
         streamer: BaseStreamer | None = None,
         scores: Scores | None = None,
     ) -> None:
-        if target.state.length != len(prompt):
+        if target.state.length != len(prefix):
             raise OptionError(
                 f"the target's state holds {target.state.length} positions, "
-                f"the prompt {len(prompt)}"
+                f"the prompt {len(prefix)}"
             )
-        self.prefix = Prefix(prompt, stops.max_length, target.device)
+        self.prefix = prefix
         self.tally = Tally() if tally is None else tally
         self.tally.sessions += 1
         self.clock = clock
@@ -136,7 +137,7 @@ class Session:
             with self.clock("verify"):
                 raw, rows = self._rows(scored, proposal)
                 proposal = proposal.crop(len(rows) - 1)
-                path, unit = self._chooser.decide(rows, proposal, len(self.prefix))
+                path, unit = self._chooser.decide(rows, proposal, self.prefix)
             verify_s += self.clock.last
             units = (*(proposal.ids[index] for index in path), unit)
             behind = [0, *(index + 1 for index in path)]  # the rows that the units were drawn from
@@ -286,18 +287,7 @@ class Session:
         """How the drafter draws: the request's processors (a copy) and its randomness."""
         if self._draft_processors is None or self._processors.has_memory:
             self._draft_processors = self._processors.fork()
-        processors, start = self._draft_processors, len(self.prefix)
-        drafted: list[int] = []
-
-        def pick(row: Tensor, offset: int) -> tuple[int, Tensor | None]:
-            self.prefix.show_draft(drafted)
-            row = row.to(self._target.device)  # a drafter may live on another one
-            processed = processors.single(row, self.prefix, drafted)
-            unit, law = self._chooser.pick(processed, start + offset)
-            drafted.append(unit)
-            return unit, law
-
-        return pick
+        return self._chooser.picker(self._draft_processors, self.prefix)
 
     def _keep_scores(self, raw: Tensor, rows: Tensor, behind: list[int]) -> None:
         if self._scores is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -23,6 +24,9 @@ class Stops:
         max_length: absolute length, prompt included, that the output never exceeds.
         criteria: transformers' criteria. They are asked once per committed unit, in order, as in
             ordinary decoding, so a criterion with a memory needs no undoing.
+
+    Attributes:
+        others: the criteria.
     """
 
     def __init__(
@@ -33,12 +37,12 @@ class Stops:
     ) -> None:
         self.stop_units = frozenset(int(unit) for unit in stop_units)
         self.max_length = max_length
-        self._criteria = list(criteria)
+        self.others = list(criteria)
 
     @classmethod
     def from_transformers(
         cls, criteria: StoppingCriteriaList, stop_units: Collection[int], max_length: int
-    ) -> Stops:
+    ) -> Self:
         """Stops that hold all of `criteria`; those that a set or a number can say run as such."""
         stop_units = set(stop_units)
         others = []
@@ -58,7 +62,7 @@ class Stops:
     def cut(
         self,
         prefix: Prefix,
-        units: Sequence[int],
+        units: Sequence[Any],
         scores: Callable[[int], ScoresSoFar] | None = None,
     ) -> tuple[int, str | None]:
         """How many of `units` are emitted, and why the output ends there, if it does.
@@ -70,21 +74,28 @@ class Stops:
             (units kept, "stop" | "length" | "criterion" | None).
         """
         start = len(prefix)
-        for kept, unit in enumerate(units, 1):
+        for kept in range(1, len(units) + 1):
             rows = None if scores is None else scores(kept)
-            reason = self._reason(prefix, start + kept, unit, rows)
+            reason = self._reason(prefix, start + kept, units[:kept], rows)
             if reason is not None:
                 return kept, reason
         return len(units), None
 
-    def _reason(self, prefix: Prefix, length: int, unit: int, scores: ScoresSoFar) -> str | None:
+    def _reason(
+        self, prefix: Prefix, length: int, units: Sequence[Any], scores: ScoresSoFar
+    ) -> str | None:
+        """Why the output ends behind these units, the last of which is at `length`."""
         # Every criterion is asked at every unit, also where another one has ended the output:
         # that is what transformers does, and criteria may count.
         ids = prefix.tensor(length)
         # Some answer with a plain bool, which transformers' own list takes as well.
-        asked = [bool(torch.as_tensor(c(ids, scores)).all()) for c in self._criteria]
-        if unit in self.stop_units:
+        asked = [bool(torch.as_tensor(c(ids, scores)).all()) for c in self.others]
+        if self._ends(prefix, units):
             return "stop"
         if any(asked):
             return "criterion"
         return "length" if length >= self.max_length else None
+
+    def _ends(self, prefix: Prefix, units: Sequence[Any]) -> bool:
+        """Whether the last of the units that follow the prefix says that nothing comes after it."""
+        return units[-1] in self.stop_units

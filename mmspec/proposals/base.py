@@ -159,7 +159,7 @@ class Proposal:
             if not (isinstance(unit, int) and 0 <= unit < vocab_size):
                 raise DraftError(f"proposed unit {unit!r}, outside 0..{vocab_size - 1}")
         if self.draft_probs is not None and self.ids:
-            _check_laws(self.draft_probs, (len(self.ids), vocab_size))
+            check_laws(self.draft_probs, (len(self.ids), vocab_size))
         return self
 
     def _check_tree(self) -> None:
@@ -172,7 +172,12 @@ class Proposal:
             raise DraftError(f"parents {parents} are no tree over {len(self.ids)} units")
 
 
-def _check_laws(draft_probs: Tensor, shape: tuple[int, int]) -> None:
+def check_laws(draft_probs: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise where these are no probability laws of this shape, over the last dimension.
+
+    Raises:
+        DraftError: says what they are.
+    """
     if tuple(draft_probs.shape) != shape:
         raise DraftError(f"draft_probs have shape {tuple(draft_probs.shape)}, expected {shape}")
     if draft_probs.dtype not in (torch.float32, torch.float64):

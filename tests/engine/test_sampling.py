@@ -19,6 +19,7 @@ from transformers.generation.logits_process import (
 
 from mmspec.engine import Chooser, Sampling
 from mmspec.errors import OptionError
+from mmspec.prefix import Prefix
 from mmspec.proposals import Drafter, ModelDrafter, NgramDrafter, Proposal, SameVocabulary
 from tests.toys import CPU, DRAFTERS, PROMPT, ToyTarget, decode, drafter_for, ordinary, toy_law
 
@@ -254,18 +255,21 @@ def test_B4_every_unit_of_the_law_appears() -> None:
     assert seen == set(range(V))
 
 
+BEFORE = Prefix([0] * 5, 8, CPU)
+
+
 def test_a_drafter_draws_by_the_requests_processors_and_states_that_law() -> None:
     chooser = Chooser(Sampling(sample=True), CPU)
-    unit, law = chooser.pick(torch.tensor([0.0, -torch.inf, 1.0]), 5)
+    unit, law = chooser.pick(torch.tensor([0.0, -torch.inf, 1.0]), BEFORE, [])
     assert law is not None
     assert unit in (0, 2)
     torch.testing.assert_close(
         law, torch.tensor([0.0, -torch.inf, 1.0], dtype=torch.float64).softmax(-1)
     )
-    assert chooser.pick(torch.tensor([0.0, -torch.inf, 1.0]), 5)[1] is not None
+    assert chooser.pick(torch.tensor([0.0, -torch.inf, 1.0]), BEFORE, [])[1] is not None
     seeded = Chooser(Sampling(sample=True, seed=1), CPU)
-    assert seeded.pick(torch.zeros(3), 5)[1] is None, "a function of the row: one-hot"
-    assert Chooser(Sampling(), CPU).pick(torch.tensor([0.0, 2.0]), 5) == (1, None)
+    assert seeded.pick(torch.zeros(3), BEFORE, [])[1] is None, "a function of the row: one-hot"
+    assert Chooser(Sampling(), CPU).pick(torch.tensor([0.0, 2.0]), BEFORE, []) == (1, None)
 
 
 @pytest.mark.parametrize(
@@ -274,6 +278,7 @@ def test_a_drafter_draws_by_the_requests_processors_and_states_that_law() -> Non
         (False, None, "keyd", r"unknown acceptance rule 'keyd': expected one of"),
         (True, None, "greedy", r"rule 'greedy' doesn't go with sampling True"),
         (False, None, "block", r"rule 'block' doesn't go with sampling False"),
+        (False, None, "frame", r"rule 'frame' doesn't go with sampling False"),
         (True, None, "keyed", r"rule 'keyed' needs a seed"),
         (True, 1 << 70, "auto", r"seed: found 1180591620717411303424, expected an integer"),
     ],

@@ -1,14 +1,10 @@
 """The rules in which the target's own codes are fixed before a draft is looked at."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from mmspec.acceptance.frames.proposal import Choose, FrameDecision, FrameProposal, Reading
+from mmspec.acceptance.frames.proposal import FREE, FrameDecision, FrameProposal, Reading
 from mmspec.acceptance.noise import derive_seed, gumbel
-
-Heard = Callable[[Tensor, int, int], Tensor]
 
 
 def greedy(proposal: FrameProposal) -> FrameDecision:
@@ -30,7 +26,7 @@ def greedy(proposal: FrameProposal) -> FrameDecision:
         >>> greedy(given)
         FrameDecision(accepted=1, next_frame=(0, 1), accepted_codes=2)
     """
-    return _follow(proposal, lambda scores, frame_idx, codebook: scores)
+    return _follow(proposal)
 
 
 def keyed(proposal: FrameProposal, noise: Tensor) -> FrameDecision:
@@ -58,9 +54,7 @@ def keyed(proposal: FrameProposal, noise: Tensor) -> FrameDecision:
             f"noise is {noise.dtype} {list(noise.shape)}; expected floating point "
             f"{list(proposal.target_logits.shape)}, as target_logits"
         )
-    return _follow(
-        proposal, lambda scores, frame_idx, codebook: scores + noise[frame_idx, codebook]
-    )
+    return _follow(proposal, noise)
 
 
 def code_noise(seed: int, frame_positions: Tensor, codebooks: int, vocab_size: int) -> Tensor:
@@ -93,16 +87,23 @@ def code_noise(seed: int, frame_positions: Tensor, codebooks: int, vocab_size: i
     return torch.stack(per_book, dim=-2)
 
 
-def _follow(proposal: FrameProposal, heard: Heard) -> FrameDecision:
-    """Keeps drafted frames while the target, choosing by `heard` of its scores, agrees."""
+def _follow(proposal: FrameProposal, noise: Tensor | None = None) -> FrameDecision:
+    """Keeps drafted frames while the target's highest scores, noise added, agree."""
+    scores, forced = proposal.target_logits, proposal.forced
+    heard = scores if noise is None else scores + noise
+    own = heard.max(dim=-1).indices.where(forced == FREE, forced)
+    agrees = own[:-1] == proposal.draft_codes.where(forced[:-1] == FREE, own[:-1])
+    kept = agrees.all(dim=-1).cumprod(dim=0)
+    choices, agreed, accepted = own.tolist(), agrees.tolist(), int(kept.sum())
+    known = proposal.codebooks
+    if proposal.target_rest is not None:  # scored behind the draft: good up to where they differ
+        known = (agreed[accepted].index(False) if accepted < proposal.frames else 0) + 1
+
+    def choose(scores: Tensor, codebook: int) -> int:
+        if noise is not None:
+            scores = scores + noise[accepted, codebook]
+        return int(scores.max(dim=-1).indices)
+
     reading = Reading(proposal)
-
-    def choice(frame_idx: int) -> Choose:
-        return lambda scores, codebook: int(heard(scores, frame_idx, codebook).max(dim=-1).indices)
-
-    for frame_idx, drafted in enumerate(reading.drafted):
-        own = reading.completed(frame_idx, (), choice(frame_idx))
-        if own != drafted:
-            return reading.decision(frame_idx, own)
-    bonus = reading.completed(proposal.frames, (), choice(proposal.frames))
-    return reading.decision(proposal.frames, bonus)
+    begun = tuple(choices[accepted][:known])
+    return reading.decision(accepted, reading.completed(accepted, begun, choose))
