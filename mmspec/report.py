@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from mmspec.codebooks import CodeShare
 from mmspec.grounding import ClassShare
 from mmspec.trace import Origin, Round
 
@@ -38,6 +39,8 @@ class Report:
             measured in this run; None where no block was measured.
         faults: what went wrong with a drafter, one line each; the output is unaffected.
         by_class: of grounded and of syntactic units; None where that wasn't asked for.
+        by_codebook: of the codes of frames; None where a step decides one unit. Other counts are of
+            steps there: of frames.
     """
 
     tokens: int
@@ -61,7 +64,7 @@ class Report:
     exact: bool = True
     faults: tuple[str, ...] = ()
     by_class: Mapping[str, ClassShare] | None = None
-    by_codebook: Mapping[str, Any] | None = None
+    by_codebook: CodeShare | None = None
 
     @property
     def mean_acceptance_length(self) -> float:
@@ -91,6 +94,8 @@ class Report:
         }
         if self.by_class is not None:
             data["by_class"] = {name: share.to_dict() for name, share in self.by_class.items()}
+        if self.by_codebook is not None:
+            data["by_codebook"] = self.by_codebook.to_dict()
         data["mean_acceptance_length"] = self.mean_acceptance_length
         data["draft_acceptance_rate"] = self.draft_acceptance_rate
         data["seconds"] = {

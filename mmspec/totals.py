@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from mmspec.codebooks import CodeShare, add_codes
 from mmspec.grounding import ClassShare, add_shares
 from mmspec.report import DrafterShare, Report
 
@@ -55,6 +56,7 @@ def total(reports: Sequence[Report]) -> Report:
         predicted_speedup=_predicted(reports),
         exact=all(report.exact for report in reports),
         by_class=_by_class(reports),
+        by_codebook=_by_codebook(reports),
         faults=tuple(dict.fromkeys(fault for report in reports for fault in report.faults)),
     )
 
@@ -89,6 +91,12 @@ def _by_class(reports: Sequence[Report]) -> dict[str, ClassShare] | None:
     """Of the recordings whose units have classes; None where none have."""
     known = [report.by_class for report in reports if report.by_class is not None]
     return add_shares(known) if known else None
+
+
+def _by_codebook(reports: Sequence[Report]) -> CodeShare | None:
+    """Of those whose steps decide frames; None where none do."""
+    known = [report.by_codebook for report in reports if report.by_codebook is not None]
+    return add_codes(known) if known else None
 
 
 def _common(values: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 CORE = {
     "acceptance",
     "clock",
+    "codebooks",
     "compat",
     "engine",
     "errors",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mmspec.clock import Clock
+from mmspec.codebooks import CodeShare, add_codes
 from mmspec.engine.choosing import Sampling
 from mmspec.engine.costs import BlockCosts
 from mmspec.proposals import Drafter
@@ -25,6 +26,7 @@ class Account:
         conditioning: what the drafter knew of the input: "shared", "own" or "none".
         by_drafter: forward passes of each drafter, and what it knew.
         finish_reason: of the latest session.
+        codes: of the sessions whose steps decide frames.
     """
 
     clock: Clock
@@ -36,6 +38,7 @@ class Account:
     conditioning: str = "none"
     by_drafter: dict[str, tuple[int, str]] = field(default_factory=dict)
     finish_reason: str = "stop"
+    codes: list[CodeShare] = field(default_factory=list)
 
     def add_drafter(self, drafter: Drafter, encoder_runs: int) -> None:
         """Count what a drafter cost, when it is done with a window."""
@@ -59,6 +62,7 @@ class Account:
             predicted_speedup=self._predicted(costs),
             conditioning=self.conditioning,
             by_drafter=self.by_drafter,
+            by_codebook=add_codes(self.codes) if self.codes else None,
         )
 
     def _predicted(self, costs: BlockCosts) -> float | None:
