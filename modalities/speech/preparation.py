@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,9 +20,6 @@ from mmspec.modalities.vlm.preparation import Prepared
 
 Loop = Callable[[Prepared], Tensor]
 """Decodes what was prepared: the ids that the library's own loop would return."""
-
-AHEAD = "prefill_outputs"
-"""Where a `generate` that lets the model read the prompt by itself hands on what came of it."""
 
 
 class _Enough(Exception):
@@ -73,18 +69,6 @@ def shadow(model: Any, loop: Loop) -> Any:
     return twin
 
 
-def readings(prepared: Prepared) -> int:
-    """How many times the library's loop has the prompt read, one time behind the other.
-
-    Twice, where `generate` lets the model read it ahead and the loop doesn't take what came of it:
-    the second reading then stands behind the first in the same memory. Such a model says what it
-    says behind two readings, so whoever wants the same codes has to read twice as well.
-    """
-    loop = inspect.signature(type(prepared.model)._sample).parameters
-    forgotten = AHEAD in prepared.inputs and AHEAD not in loop
-    return 2 if forgotten and prepared.inputs.get("use_cache") else 1
-
-
 def _has_settings(part: Any) -> bool:
     return getattr(part, "generation_config", None) is not None
 
@@ -122,7 +106,7 @@ def _shadow_class(kind: type) -> type:
         )
 
     def prefill(self: Any, *args: Any, **kwargs: Any) -> None:
-        """Nothing: the loop reads the prompt."""
+        """Nothing: what a `generate` has read ahead, no loop takes from it."""
 
     names = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__qualname__": kind.__name__}
     return type(kind.__name__, (kind,), {**names, "_sample": sample, "_prefill": prefill})
