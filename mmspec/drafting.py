@@ -16,7 +16,7 @@ from mmspec.modalities.pair import Draft, NoDraft
 from mmspec.modalities.vlm import draft as vlm
 from mmspec.modalities.vlm.blind import BlindDraft
 from mmspec.modalities.vlm.checkpoint import Checkpoint
-from mmspec.modalities.vlm.switching import SwitchDraft
+from mmspec.modalities.switching import SwitchDraft
 from mmspec.modalities.vlm.text import TextModel
 from mmspec.modalities.vlm.thinning import ThinnedDraft
 from mmspec.modalities.whisper import Whisper

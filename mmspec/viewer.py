@@ -23,7 +23,7 @@ from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.vlm.draft import ModelDraft
 from mmspec.modalities.vlm.looking import Look, looking
 from mmspec.modalities.vlm.prompting import Instruction, Task
-from mmspec.modalities.vlm.switching import SwitchDraft
+from mmspec.modalities.switching import SwitchDraft
 from mmspec.streaming import Collected, TextPieces
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from torch import Tensor
 from mmspec.engine import Steps
 from mmspec.engine.account import Account
 from mmspec.engine.frames import Chain, Frames, FrameStops, Layout
-from mmspec.errors import OptionError
+from mmspec.errors import ModelError, OptionError
 from mmspec.factorizations.codes import Grid
 from mmspec.modalities.pair import Pair
 from mmspec.modalities.vlm.preparation import Prepared
@@ -78,7 +78,8 @@ class Opened(Target, Protocol):
         chain: what scores the codebooks behind the first, where they depend on it.
         codebooks: K.
         max_rows: frames, the prompt's included, that its output never exceeds.
-        hidden: `[keep, D]`, final states behind the frames whose laws `score` gave last.
+        hidden: `[m, D]`, final states behind the frames that were read last.
+        hidden_from: position of the first of these frames.
     """
 
     prompt: Sequence[Frame]
@@ -87,6 +88,7 @@ class Opened(Target, Protocol):
     codebooks: int
     max_rows: int
     hidden: Tensor
+    hidden_from: int
 
     def read_prompt(self) -> Tensor:
         """Read the prompt and freeze it; the law behind it `[1, R, V]`."""
@@ -147,6 +149,51 @@ class FrameFamily(Family):
         from mmspec.modalities.speech.request import said_in_frames
 
         return said_in_frames(self, asked)
+
+    def check_drafter(self, model: Any, drafter: Any) -> None:
+        """Raise where a smaller model decides other frames than the target.
+
+        Raises:
+            ModelError: names both sides.
+        """
+        own, others = self.descriptor(model), self.descriptor(drafter)
+        if own != others:
+            raise ModelError(f"the target writes {own}, the drafter {others}")
+
+    @abstractmethod
+    def open_drafter(
+        self,
+        prepared: Prepared,
+        drafter: Any,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        guided: bool | None = None,
+        packed: bool = False,
+    ) -> Opened:
+        """A smaller model on the same request, its prompt still to be read.
+
+        Args:
+            prepared: what the target was opened on.
+            drafter: transformers' model.
+            inputs: what it encodes where it has an encoder of its own.
+            guided: whether it drafts under guidance; None: as the target is decoded.
+            packed: whether its layers run packed.
+
+        Raises:
+            ModelError: it can't be conditioned on this request.
+        """
+
+    @abstractmethod
+    def decoder(self, model: Any) -> Any:
+        """The module whose layers a step goes through; of a drafter too."""
+
+    def step_size(self, model: Any) -> int:
+        """Weights that a step goes through: what a first guess of its cost rests on."""
+        return sum(weight.numel() for weight in self.decoder(model).parameters())
+
+    def width(self, model: Any) -> int:
+        """Of the final hidden state."""
+        return self.decoder(model).config.hidden_size
 
     def grid(self, steps: Any, frames: Sequence[Frame]) -> tuple[Grid, bool]:
         """(the codes of all frames, whether it ended by its end mark)."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from mmspec.errors import OptionError
 from mmspec.modalities.pair import Draft
-from mmspec.modalities.vlm.request import Request
 from mmspec.proposals import Drafter, Survival, SwitchDrafter
 
 
@@ -32,7 +32,7 @@ class SwitchDraft:
         self.drafts = tuple(drafts)
         self._seen = Survival()
 
-    def open(self, request: Request) -> Drafter | None:
+    def open(self, request: Any) -> Drafter | None:
         """A switch between them; None where none of them has anything to draft from."""
         opened = [draft.open(request) for draft in self.drafts]
         drafters = [drafter for drafter in opened if drafter is not None]
