@@ -13,10 +13,10 @@ from mmspec.errors import MMSpecError, ModelError, OptionError
 from mmspec.loading import kind_of, load_model, load_whisper, resolve
 from mmspec.modalities.drafts import HypothesisDraft
 from mmspec.modalities.pair import Draft, NoDraft
+from mmspec.modalities.switching import SwitchDraft
 from mmspec.modalities.vlm import draft as vlm
 from mmspec.modalities.vlm.blind import BlindDraft
 from mmspec.modalities.vlm.checkpoint import Checkpoint
-from mmspec.modalities.switching import SwitchDraft
 from mmspec.modalities.vlm.text import TextModel
 from mmspec.modalities.vlm.thinning import ThinnedDraft
 from mmspec.modalities.whisper import Whisper

@@ -19,11 +19,11 @@ from mmspec.modalities.drafts import HypothesisDraft
 from mmspec.modalities.images import open_images
 from mmspec.modalities.pair import Draft, Pair
 from mmspec.modalities.reference_reading import read_page, tidy
+from mmspec.modalities.switching import SwitchDraft
 from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.vlm.draft import ModelDraft
 from mmspec.modalities.vlm.looking import Look, looking
 from mmspec.modalities.vlm.prompting import Instruction, Task
-from mmspec.modalities.switching import SwitchDraft
 from mmspec.streaming import Collected, TextPieces
 
 if TYPE_CHECKING:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 from torch import Tensor
 
-from mmspec.engine.frames.choosing import FramePick
 from mmspec.prefix import Frame, Prefix
 from mmspec.proposals.base import Drafter, Outlook, Pick
 from mmspec.proposals.frames.drafted import DraftedFrames
+
+if TYPE_CHECKING:
+    from mmspec.engine.frames.choosing import FramePick
 
 Heads = Callable[[Tensor], Tensor]
 """A hidden state `[D]` to rows `[offsets, K, V]`: the frames behind the one it decides."""
@@ -55,7 +57,7 @@ class HeadsDrafter(Drafter):
         place = self._place(prefix)
         if place is None:
             return DraftedFrames()
-        draw = cast(FramePick, pick)
+        draw = cast("FramePick", pick)
         frames: list[Frame] = []
         laws: list[Tensor] = []
         for rows in self._heads(self._target.hidden[place])[:limit]:

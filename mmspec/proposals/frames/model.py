@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
-from mmspec.engine.frames.choosing import FramePick
 from mmspec.errors import DraftError
 from mmspec.prefix import Frame, Prefix
 from mmspec.proposals.base import Drafter, Outlook, Pick
 from mmspec.proposals.frames.drafted import DraftedFrames
 from mmspec.target import Target
+
+if TYPE_CHECKING:
+    from mmspec.engine.frames.choosing import FramePick
 
 
 @dataclass
@@ -42,7 +44,7 @@ class FrameModelDrafter(Drafter):
         Raises:
             DraftError: the model has broken down.
         """
-        draw = cast(FramePick, pick)
+        draw = cast("FramePick", pick)
         rows = self._behind(prefix)
         frames: list[Frame] = []
         laws: list[Tensor] = []
