@@ -237,6 +237,18 @@ class CodeSteps(ABC):
             OptionError: it can't end by a mark: this order has none.
         """
 
+    def whole_frame(self, sequence: Sequence[Any], frame: int) -> tuple[int, ...] | None:
+        """The codes of one frame of a sequence that may go on; None while it isn't complete.
+
+        Nothing else of the sequence is looked at, so following a sequence costs the same however
+        long it is. A frame behind the end is never complete; none is, in orders that finish one
+        codebook before they begin the next.
+
+        Raises:
+            InputError: what stands in its place are no codes.
+        """
+        return None
+
     @abstractmethod
     def has_ended(self, sequence: Sequence[Any]) -> bool:
         """Whether a whole sequence ended by its end mark."""

@@ -81,6 +81,15 @@ class DelayedFrames(CodeSteps):
         forced = tuple(k for frame, k in places if not 0 <= frame < frames)
         return Order.INDEPENDENT, cells, forced
 
+    def whole_frame(self, sequence: Sequence[Sequence[int]], frame: int) -> tuple[int, ...] | None:
+        """The codes of a frame, once its latest codebook is there; marks are no codes."""
+        if frame + 1 + max(self.delays) >= len(sequence):
+            return None
+        units = [sequence[frame + 1 + delay][k] for k, delay in enumerate(self.delays)]
+        if units[0] in self.codebooks[0].marks.values():
+            return None
+        return tuple(self._code(frame, k, unit) for k, unit in enumerate(units))
+
     def has_ended(self, sequence: Sequence[Sequence[int]]) -> bool:
         """Whether codebook 0's end mark stands behind its last code."""
         last = len(sequence) - 1 - max(self.delays)

@@ -68,6 +68,12 @@ class DepthFrames(CodeSteps):
     def _cells(self, index: int, frames: int) -> tuple[Order, tuple[Cell, ...], tuple[int, ...]]:
         return Order.CHAIN, tuple(Cell(index, k) for k in range(len(self.codebooks))), ()
 
+    def whole_frame(self, sequence: Sequence[Sequence[int]], frame: int) -> tuple[int, ...] | None:
+        """The codes of a frame, unless it is the one of end marks."""
+        if frame >= len(sequence) or tuple(sequence[frame]) == self._end:
+            return None
+        return tuple(self._code(frame, k, unit) for k, unit in enumerate(sequence[frame]))
+
     def has_ended(self, sequence: Sequence[Sequence[int]]) -> bool:
         """Whether its last frame holds nothing but end marks."""
         return len(sequence) > 0 and bool(self.stops) and tuple(sequence[-1]) == self._end

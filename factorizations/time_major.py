@@ -90,6 +90,15 @@ class TimeMajorFrames(CodeSteps):
         frame, slot = divmod(index, len(self.slots))
         return Order.ONE, (Cell(frame, self.slots[slot]),), ()
 
+    def whole_frame(self, sequence: Sequence[int], frame: int) -> tuple[int, ...] | None:
+        """The codes of a frame, once all its slots are filled."""
+        width = len(self.slots)
+        units = sequence[frame * width : (frame + 1) * width]
+        if len(units) < width:
+            return None
+        row = {k: self._code(frame, k, unit) for k, unit in zip(self.slots, units, strict=True)}
+        return tuple(row[column] for column in range(width))
+
     def has_ended(self, sequence: Sequence[int]) -> bool:
         """Whether its last unit is the end mark."""
         return len(sequence) % len(self.slots) == 1 % len(self.slots) and self._ends(sequence)

@@ -1,13 +1,15 @@
-"""The Python face: `load` a model that transcribes, or one that looks at images."""
+"""The Python face: `load` a model that transcribes, looks at images or speaks."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from mmspec.drafting import draft_for, vlm_draft_for
+from mmspec.drafting import draft_for, speech_draft_for, vlm_draft_for
 from mmspec.errors import MMSpecError, ModelError
 from mmspec.loading import DEFAULT_TARGET, kind_of, load_model
+from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
 from mmspec.modalities.whisper import Whisper
+from mmspec.speaker import Speaker
 from mmspec.transcriber import Transcriber
 from mmspec.viewer import Viewer
 
@@ -26,10 +28,12 @@ def load(
     """Load a model with its kind of drafter.
 
     Args:
-        target: a hub id, a local directory, "sample" or "vision-sample" (the small models that
-            come with mmspec), or a loaded transformers model (then with its `processor`).
+        target: a hub id, a local directory, "sample", "vision-sample" or "voice-sample" (the small
+            models that come with mmspec), or a loaded transformers model (then with its
+            `processor`).
         draft: "none", "ngram", "hypothesis", "overlap" (for chunks of recordings),
-            "early-exit:N", or a drafting model named as the target is.
+            "early-exit:N", "lookup", "repeat" and "heads:DIR" (for codes), or a drafting model
+            named as the target is.
         device: "cpu", "cuda", ...; None: CUDA where there is one.
         dtype: a torch dtype or its name; None: float32 on a CPU; on CUDA float16 for Whisper,
             bfloat16 for others.
@@ -39,7 +43,8 @@ def load(
         processor: of a loaded model; a checkpoint that is named brings its own.
 
     Returns:
-        A `Transcriber` where the target is a Whisper, a `Viewer` where it looks at images.
+        A `Transcriber` where the target is a Whisper, a `Viewer` where it looks at images, a
+        `Speaker` where it says codec tokens.
 
     Raises:
         MMSpecError: a model that can't be found or used, in one line.
@@ -50,6 +55,8 @@ def load(
         raise type(error)(f"target: {error}") from None
     if isinstance(loaded, Whisper):
         return Transcriber(loaded, draft_for(draft, loaded, trust_remote_code), gamma)
+    if isinstance(loaded, Voice):
+        return Speaker(loaded, speech_draft_for(draft, loaded, trust_remote_code), gamma)
     if loaded.family.hears:
         raise ModelError(
             f"target: {kind_of(loaded)} listens to a conversation: call mmspec.generate(model, "

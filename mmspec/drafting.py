@@ -10,9 +10,10 @@ from typing import Any
 
 from mmspec.engine import AdaptivePolicy, BlockCosts, FixedPolicy, Policy
 from mmspec.errors import MMSpecError, ModelError, OptionError
-from mmspec.loading import kind_of, load_model, load_whisper, resolve
+from mmspec.loading import kind_of, load_drafter, load_model, load_whisper, resolve
 from mmspec.modalities.drafts import HypothesisDraft
 from mmspec.modalities.pair import Draft, NoDraft
+from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
 from mmspec.modalities.switching import SwitchDraft
 from mmspec.modalities.vlm import draft as vlm
 from mmspec.modalities.vlm.blind import BlindDraft
@@ -211,3 +212,34 @@ def _drafting_model(draft: Any, target: Checkpoint, trust_remote_code: bool) -> 
     if isinstance(draft, Thinned):
         return ThinnedDraft(target, drafter, keep=draft.keep, **label)
     return vlm.ModelDraft(target, drafter, **label)
+
+
+def speech_draft_for(draft: Any, target: Voice, trust_remote_code: bool) -> Draft:
+    """The same for a model that speaks.
+
+    A list means all of its entries, who take turns; so does a string with `+` between them.
+
+    Raises:
+        MMSpecError: says what was given and what is known.
+    """
+    if isinstance(draft, str) and "+" in draft and not Path(draft).exists():
+        draft = draft.split("+")
+    if isinstance(draft, list | tuple):
+        return _switch([speech_draft_for(one, target, trust_remote_code) for one in draft])
+    if draft is None or draft == "none":
+        return NoDraft()
+    try:
+        return target.family.draft_of(draft, target) or _speaking_model(
+            draft, target, trust_remote_code
+        )
+    except MMSpecError as error:
+        raise type(error)(f"draft: {error}") from None
+
+
+def _speaking_model(draft: Any, target: Voice, trust_remote_code: bool) -> Draft:
+    """A smaller model of the same order of codes, or a part of one."""
+    name = Path(draft).name if isinstance(draft, str | Path) else "model"
+    if draft == "sample":
+        draft = "voice-sample"
+    model = load_drafter(draft, target, trust_remote_code)
+    return target.family.model_draft(target, model, name)

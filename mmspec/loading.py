@@ -12,7 +12,8 @@ import torch
 from transformers import PreTrainedModel
 
 from mmspec.errors import MMSpecError, ModelError, OptionError
-from mmspec.modalities import ADAPTERS, adapter_for
+from mmspec.modalities import ADAPTERS, SPEAKING, adapter_for
+from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
 from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.vlm.text import TEXT_MODEL, check_text_model
 from mmspec.modalities.whisper import Whisper
@@ -36,8 +37,12 @@ def sample_path(*parts: str) -> Path:
     raise ModelError(f"the samples aren't installed: {'/'.join(parts)} is missing")
 
 
-SAMPLE_FOLDERS = {"sample": "whisper-sample", "vision-sample": "vision-sample"}
-"""The models that come with mmspec, by name: one that listens, one that looks."""
+SAMPLE_FOLDERS = {
+    "sample": "whisper-sample",
+    "vision-sample": "vision-sample",
+    "voice-sample": "voice-sample",
+}
+"""The models that come with mmspec, by name: one that listens, one that looks, one that speaks."""
 
 
 def resolve(name: Any, role: str = "target") -> Any:
@@ -45,6 +50,10 @@ def resolve(name: Any, role: str = "target") -> Any:
     if isinstance(name, str) and name in SAMPLE_FOLDERS:
         return sample_path(SAMPLE_FOLDERS[name], "target" if role == "target" else "drafter")
     return name
+
+
+Loadable = Whisper | Checkpoint | Voice
+"""What `load_model` gives: a model that transcribes, looks or speaks."""
 
 
 def load_model(
@@ -55,11 +64,11 @@ def load_model(
     trust_remote_code: bool = False,
     processor: Any = None,
     role: str = "target",
-) -> Whisper | Checkpoint:
+) -> Loadable:
     """Load a checkpoint with its processor, from safetensors only.
 
     Args:
-        name: "sample", "vision-sample", a directory, a hub id, or a loaded model.
+        name: "sample", "vision-sample", "voice-sample", a directory, a hub id, or a loaded model.
         device: "cpu", "cuda", ...; None: CUDA where there is one.
         dtype: a torch dtype or its name; None: float32 on a CPU; on CUDA float16 for Whisper and
             bfloat16 for others, whose activations leave float16's range.
@@ -91,6 +100,41 @@ def load_model(
     return _described(model.eval(), processor, packed)
 
 
+def load_drafter(name: Any, target: Voice, trust_remote_code: bool = False) -> Any:
+    """A drafting model for one that speaks: transformers' object, where the target is.
+
+    Args:
+        name: "voice-sample", a directory, a hub id, or a loaded model. It may be a part of what a
+            target is: the language model of codes without encoder and codec.
+        target: whom it drafts for.
+        trust_remote_code: let a checkpoint bring Python code of its own.
+
+    Raises:
+        ModelError: not found, of another family, or not in safetensors.
+    """
+    if isinstance(name, Voice):
+        return name.model
+    if isinstance(name, PreTrainedModel):
+        return name
+    where = resolve(name, "draft")
+    if not isinstance(where, (str, Path)):
+        raise ModelError(f"expected a name, a directory or a model, got {type(name).__name__}")
+    _check_directory(where, "draft")
+    source, code = str(where), {"trust_remote_code": trust_remote_code}
+    import transformers
+
+    with _one_line(source):
+        config = transformers.AutoConfig.from_pretrained(source, **code)
+        kind = target.family.drafters.get(config.model_type)
+        if kind is None:
+            known = ", ".join(sorted(target.family.drafters))
+            raise ModelError(f"{source}: found a {config.model_type}, expected one of {known}")
+        model = getattr(transformers, kind).from_pretrained(
+            source, dtype=target.model.dtype, use_safetensors=True, **code
+        )
+    return model.to(target.device).eval()
+
+
 def load_whisper(*arguments: Any, **options: Any) -> Whisper:
     """Load a Whisper checkpoint: `load_model`, for those who need one that transcribes.
 
@@ -103,7 +147,7 @@ def load_whisper(*arguments: Any, **options: Any) -> Whisper:
     return model
 
 
-def kind_of(model: Whisper | Checkpoint) -> str:
+def kind_of(model: Loadable) -> str:
     """What transformers calls its family."""
     return str(model.model.config.model_type)
 
@@ -117,7 +161,21 @@ def _check_kind(model_type: str, role: str) -> None:
 def _reader(model_type: str) -> Callable[..., tuple[Any, Any]]:
     if model_type == "whisper":
         return _read_whisper
+    if model_type in SPEAKING:
+        return _read_voice
     return _read_checkpoint if model_type in ADAPTERS else _read_text_model
+
+
+def _read_voice(
+    source: str, config: Any, device: str, dtype: Any, code: dict[str, Any]
+) -> tuple[Any, Any]:
+    import transformers
+
+    family = adapter_for(config.model_type).FAMILY
+    dtype = _dtype(dtype, device, half=torch.bfloat16)
+    kind = getattr(transformers, family.loads)
+    model = kind.from_pretrained(source, dtype=dtype, use_safetensors=True, **code)
+    return model, family.load_processor(source, **code)
 
 
 def _read_text_model(
@@ -157,9 +215,11 @@ def _read_checkpoint(
     return model, load_processor(source, config, **code)
 
 
-def _described(model: Any, processor: Any, packed: bool) -> Whisper | Checkpoint:
+def _described(model: Any, processor: Any, packed: bool) -> Loadable:
     if model.config.model_type == "whisper":
         return Whisper.of(model, processor, packed=packed)
+    if model.config.model_type in SPEAKING:
+        return Voice.of(model, processor, packed=packed)
     if model.config.model_type in ADAPTERS:
         return Checkpoint.of(model, processor, packed=packed)
     check_text_model(model)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
 from transformers.generation.streamers import BaseStreamer
+
+from mmspec.prefix import Frame
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 """What a tokenizer shows for the bytes of a character that isn't complete yet."""
@@ -51,6 +53,29 @@ class TextPieces:
         return self._tokenizer.decode(
             ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
+
+
+class CollectedFrames(BaseStreamer):
+    """A streamer that keeps committed frames, given ones first, until they are taken."""
+
+    def __init__(self) -> None:
+        self._frames: list[Frame] = []
+
+    def begin(self, frames: Sequence[Frame]) -> None:
+        """What was given."""
+        self._frames += frames
+
+    def put(self, value: Tensor) -> None:
+        """Frames `[n, K]`."""
+        self._frames += map(tuple, value.tolist())
+
+    def end(self) -> None:
+        """Nothing more comes."""
+
+    def take(self) -> list[Frame]:
+        """What came since the last time."""
+        taken, self._frames = self._frames, []
+        return taken
 
 
 class Collected(BaseStreamer):

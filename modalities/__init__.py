@@ -11,15 +11,21 @@ from types import ModuleType
 from mmspec.errors import ModelError
 
 ADAPTERS = {
+    "bark": "mmspec.modalities.speech.bark",
     "blip": "mmspec.modalities.vlm.blip",
     "blip_text_model": "mmspec.modalities.vlm.blip",
+    "csm": "mmspec.modalities.speech.csm",
+    "dia": "mmspec.modalities.speech.dia",
     "florence2": "mmspec.modalities.vlm.florence2",
     "gemma3": "mmspec.modalities.vlm.gemma3",
     "got_ocr2": "mmspec.modalities.vlm.got_ocr2",
+    "higgs_audio_v2": "mmspec.modalities.speech.higgs_audio",
     "idefics3": "mmspec.modalities.vlm.idefics3",
     "internvl": "mmspec.modalities.vlm.internvl",
     "llava": "mmspec.modalities.vlm.llava",
     "llava_onevision": "mmspec.modalities.vlm.llava_onevision",
+    "musicgen": "mmspec.modalities.speech.musicgen",
+    "musicgen_melody": "mmspec.modalities.speech.musicgen_melody",
     "paddleocr_vl": "mmspec.modalities.vlm.paddleocr_vl",
     "mllama": "mmspec.modalities.vlm.mllama",
     "paligemma": "mmspec.modalities.vlm.paligemma",
@@ -33,6 +39,9 @@ ADAPTERS = {
     "voxtral": "mmspec.modalities.vlm.voxtral",
     "whisper": "mmspec.modalities.whisper",
 }
+
+SPEAKING = frozenset(kind for kind, module in ADAPTERS.items() if ".speech." in module)
+"""Those that say codes."""
 
 
 def adapter_for(model_type: str) -> ModuleType:

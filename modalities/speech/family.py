@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from torch import Tensor
 
-from mmspec.engine import Steps
+from mmspec.engine import Sampling, Steps
 from mmspec.engine.account import Account
 from mmspec.engine.frames import Chain, Frames, FrameStops, Layout
 from mmspec.errors import ModelError, OptionError
-from mmspec.factorizations.codes import Grid
-from mmspec.modalities.pair import Pair
+from mmspec.factorizations.codes import Codebook, Grid
+from mmspec.modalities.pair import Draft, Pair
+from mmspec.modalities.speech.heads import FrameHeads
 from mmspec.modalities.vlm.preparation import Prepared
 from mmspec.prefix import Frame
 from mmspec.target import Target
@@ -36,7 +37,7 @@ class Asked:
         rule: of acceptance, see `mmspec.engine.Sampling`.
         drafter_inputs: makes a drafting model's own inputs for the same text; None: the target's.
         earlier: sequences that the same voice has said before, as the model sees them.
-        streamer: gets committed frames, one by one.
+        streamer: gets committed frames or units, one by one.
     """
 
     pair: Pair[Checkpoint]
@@ -59,14 +60,18 @@ class Said:
         ended: whether the model said that it is done (else its length ended it).
         sequence: units or frames as the model sees them, the prompt's included.
         prompt_length: how many of them were given.
+        sampling: how its codes were drawn.
         layout: what was forced in the sequence; None where a step decides one unit.
+        first_step: the first step, as the descriptor counts them, that was not given.
     """
 
     grid: Grid
     ended: bool
     sequence: Sequence[Any]
     prompt_length: int
+    sampling: Sampling
     layout: Layout | None = None
+    first_step: int = 0
 
 
 class Opened(Target, Protocol):
@@ -101,11 +106,13 @@ class Family(ABC):
     Attributes:
         title: its name for messages and reports.
         loads: transformers' class for its checkpoints.
+        drafters: transformers' classes of what may draft for it, by model type.
         filled: what of its output is not autoregressive, so that nothing of it is drafted.
     """
 
     title: ClassVar[str]
     loads: ClassVar[str]
+    drafters: ClassVar[Mapping[str, str]]
     filled: ClassVar[str] = ""
 
     @abstractmethod
@@ -120,6 +127,47 @@ class Family(ABC):
     def say(self, asked: Asked) -> Steps[Said]:
         """Decode a request to its end."""
 
+    @abstractmethod
+    def draft_of(self, name: Any, target: Checkpoint) -> Draft | None:
+        """The kind of drafter that is called so and is no model by itself; None where none is.
+
+        Raises:
+            ModelError: there is one, and it doesn't fit the target.
+        """
+
+    @abstractmethod
+    def model_draft(self, target: Checkpoint, drafter: Any, name: str) -> Draft:
+        """A smaller model as a drafter.
+
+        Raises:
+            ModelError: it decides other codes than the target; names both sides.
+        """
+
+    def log_probs(self, asked: Asked, said: Said, *, text: bool) -> list[float]:
+        """The log-probability of each step of an output behind those before it.
+
+        Args:
+            asked: how it came about.
+            said: the output.
+            text: with the text, else with the text dropped.
+
+        Raises:
+            OptionError: this family's text can't be dropped.
+        """
+        raise OptionError(f"{self.title}: grounding isn't supported, its text can't be dropped")
+
+    def new_tokens(self, steps: Any, frames: int) -> int:
+        """How many steps `generate` has to be allowed for this many frames."""
+        return steps.steps(frames)
+
+    def books(self, steps: Any) -> Sequence[Codebook]:
+        """The codebooks of its grid."""
+        return steps.codebooks
+
+    def signals(self, model: Any) -> int:
+        """How many signals its codec decodes one by one: two for the sides of a stereo model."""
+        return 1
+
     def text_inputs(self, checkpoint: Checkpoint, text: str) -> dict[str, Any]:
         """What `generate` takes for a text.
 
@@ -128,9 +176,11 @@ class Family(ABC):
         """
         raise OptionError(f"{self.title}: its processor makes no inputs from a text")
 
-    def without_text(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The same inputs with the text dropped: what grounding compares with."""
-        raise OptionError(f"{self.title}: grounding isn't supported, its text can't be dropped")
+    def load_processor(self, source: str, **options: Any) -> Any:
+        """What makes its inputs, from a directory or a hub id."""
+        from transformers import AutoProcessor
+
+        return AutoProcessor.from_pretrained(source, **options)
 
     def codec(self, checkpoint: Checkpoint) -> Any:
         """The model that turns its codes into sound; None where the checkpoint has none."""
@@ -141,7 +191,7 @@ class FrameFamily(Family):
     """A family one of whose steps decides a frame."""
 
     @abstractmethod
-    def open(self, prepared: Prepared, packed: bool) -> Opened:
+    def open(self, prepared: Prepared, *, packed: bool) -> Opened:
         """A target on what `generate` prepared; its prompt is still to be read."""
 
     def say(self, asked: Asked) -> Steps[Said]:
@@ -149,6 +199,27 @@ class FrameFamily(Family):
         from mmspec.modalities.speech.request import said_in_frames
 
         return said_in_frames(self, asked)
+
+    def draft_of(self, name: Any, target: Checkpoint) -> Draft | None:
+        """Lookup, repeats, or heads in a directory."""
+        from mmspec.modalities.speech import draft as kinds
+
+        if isinstance(name, FrameHeads):
+            return kinds.HeadsDraft(target, name)
+        if name in ("lookup", "ngram"):
+            return kinds.LookupDraft()
+        if name == "repeat":
+            return kinds.RepeatDraft()
+        if isinstance(name, str) and name.startswith("heads:"):
+            heads = FrameHeads.from_pretrained(name.removeprefix("heads:"), target.model.dtype)
+            return kinds.HeadsDraft(target, heads)
+        return None
+
+    def model_draft(self, target: Checkpoint, drafter: Any, name: str) -> Draft:
+        """One frame at a time."""
+        from mmspec.modalities.speech.draft import ModelDraft
+
+        return ModelDraft(target, drafter, name)
 
     def check_drafter(self, model: Any, drafter: Any) -> None:
         """Raise where a smaller model decides other frames than the target.
@@ -194,6 +265,20 @@ class FrameFamily(Family):
     def width(self, model: Any) -> int:
         """Of the final hidden state."""
         return self.decoder(model).config.hidden_size
+
+    def without_text(self, prepared: Prepared) -> Prepared:
+        """The same request with the text dropped, as guidance drops it.
+
+        Raises:
+            OptionError: it can't be.
+        """
+        raise OptionError(f"{self.title}: grounding isn't supported, its text can't be dropped")
+
+    def log_probs(self, asked: Asked, said: Said, *, text: bool) -> list[float]:
+        """Of all codes that a step decided, in one pass over the output."""
+        from mmspec.modalities.speech.grounding import frame_log_probs
+
+        return frame_log_probs(self, asked, said, text=text)
 
     def grid(self, steps: Any, frames: Sequence[Frame]) -> tuple[Grid, bool]:
         """(the codes of all frames, whether it ended by its end mark)."""

@@ -12,13 +12,17 @@ from torch import nn
 
 from mmspec.clock import Clock
 from mmspec.codebooks import count_codes
+from mmspec.compat import quiet
 from mmspec.engine import Sampling, Steps
+from mmspec.errors import OptionError
+from mmspec.factorizations import DelayedFrames
 from mmspec.modalities.pair import decode
 from mmspec.modalities.speech.family import Asked, FrameFamily, Opened, Said, stops_of, units_of
 from mmspec.modalities.speech.preparation import prepare
 from mmspec.modalities.vlm.preparation import Prepared, check_mode
 from mmspec.modalities.vlm.towers import watched
 from mmspec.prefix import Frame
+from mmspec.streaming import CollectedFrames
 
 
 @dataclass
@@ -65,9 +69,9 @@ def said_in_frames(family: FrameFamily, asked: Asked) -> Steps[Said]:
     checkpoint, account = asked.pair.checkpoint, asked.account
     clock, encoders = account.clock, family.encoders(checkpoint.model)
     with clock("prefill"), watched(encoders, clock) as runs:
-        prepared = prepare(checkpoint.model, asked.inputs, **asked.options)
-        check_mode(prepared.config)
-        target = family.open(prepared, checkpoint.packed)
+        prepared = prepared_request(checkpoint.model, asked)
+        target = family.open(prepared, packed=checkpoint.packed)
+    sampling = sampling_of(prepared, asked)
     try:
         with clock("prefill"):
             first_row = target.read_prompt()
@@ -79,20 +83,49 @@ def said_in_frames(family: FrameFamily, asked: Asked) -> Steps[Said]:
             account,
             processors=prepared.processors,
             stops=stops_of(target, prepared),
-            sampling=sampling_of(prepared, asked),
+            sampling=sampling,
             units=units_of(target),
             streamer=asked.streamer,
         ) as session:
             before = len(account.tally.trace)
+            _begin(asked.streamer, prepared, target)
             yield from decode(session)
             frames = list(session.prefix.ids)
         rounds = account.tally.trace[before:]
         account.codes.append(count_codes(rounds, target.prompt, target.layout))
+        if asked.streamer is not None:
+            asked.streamer.end()
         grid, ended = family.grid(checkpoint.steps, frames)
-        return Said(grid, ended, frames, len(target.prompt), target.layout)
+        given = len(target.prompt)
+        # The row of start marks is no step.
+        first = given - 1 if isinstance(checkpoint.steps, DelayedFrames) else given
+        return Said(grid, ended, frames, given, sampling, target.layout, first)
     finally:
         account.target_forwards += target.forwards
         target.close()
+
+
+def _begin(streamer: Any, prepared: Prepared, target: Opened) -> None:
+    """Streamers get what was given first: ours the frames, transformers' own the ids."""
+    if isinstance(streamer, CollectedFrames):
+        streamer.begin(target.prompt)
+    elif streamer is not None:
+        streamer.put(prepared.input_ids.cpu())
+
+
+def prepared_request(model: Any, asked: Asked) -> Prepared:
+    """What `generate` makes of a request.
+
+    Raises:
+        OptionError: an option that it refuses, or one that can't be decoded speculatively.
+    """
+    try:
+        with quiet():
+            prepared = prepare(model, asked.inputs, **asked.options)
+    except (ValueError, TypeError) as error:
+        raise OptionError(" ".join(str(error).split())) from error
+    check_mode(prepared.config)
+    return prepared
 
 
 def sampling_of(prepared: Prepared, asked: Asked) -> Sampling:
