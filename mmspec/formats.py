@@ -244,32 +244,33 @@ def _time(milliseconds: int, point: str) -> str:
     return f"{hours:02}:{minutes:02}:{seconds:02}{point}{rest:03}"
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Write a UTF-8 file so that it is there whole or not at all, whatever interrupts.
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write a file, text in UTF-8, so that it is there whole or not at all, whatever interrupts.
 
     Raises:
         InputError: the place can't be written to.
     """
+    data = content.encode("utf-8") if isinstance(content, str) else content
     try:
         if path.exists() and not path.is_file():  # a device or a pipe: nothing to rename over
             if path.is_dir():
                 raise IsADirectoryError("it is a directory")
-            path.write_text(text, encoding="utf-8")
+            path.write_bytes(data)
             return
         path = path.resolve()  # a link stays a link
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_and_rename(path, text)
+        _write_and_rename(path, data)
     except OSError as error:
         reason = error.strerror or str(error)
         found = f"found a place that can't be written ({reason})"
         raise InputError(f"{path}: {found}, expected a writable one") from None
 
 
-def _write_and_rename(path: Path, text: str) -> None:
+def _write_and_rename(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
     try:
-        with temporary.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with temporary.open("xb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -36,6 +36,8 @@ FACE = {
     "api",
     "bench",
     "cli",
+    "code_files",
+    "codec_parity",
     "compare",
     "drafting",
     "transcriber",
@@ -53,6 +55,8 @@ FACE = {
     "page",
     "render",
     "settings",
+    "speaker",
+    "speech",
     "viewer",
     "vision_contenders",
 }

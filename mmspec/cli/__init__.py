@@ -1,4 +1,4 @@
-"""The command line: `mmspec transcribe`, `caption`, `ocr`, `demo`, `info` and `bench`.
+"""The command line: `mmspec transcribe`, `caption`, `ocr`, `demo`, `info`, `bench` and `parity`.
 
 Exit codes: 0 done; 1 an error that nobody foresaw; 2 bad input or options (other files are done
 all the same); 130 interrupted. Standard output holds results and nothing else.
@@ -20,6 +20,7 @@ from mmspec.cli.console import ReaderGoneError, complain, unforeseen, until_read
 from mmspec.cli.demo import demo
 from mmspec.cli.info import info
 from mmspec.cli.ocr import ocr
+from mmspec.cli.parity import parity_app
 from mmspec.cli.transcribe import transcribe
 from mmspec.errors import MMSpecError
 
@@ -47,6 +48,7 @@ app.command()(until_reader_leaves(ocr))
 app.command()(until_reader_leaves(demo))
 app.command()(until_reader_leaves(info))
 app.add_typer(bench_app)
+app.add_typer(parity_app)
 
 _USAGE_ERROR: type[BaseException] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError"

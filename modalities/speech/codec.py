@@ -80,11 +80,11 @@ class Codec(ABC):
                     f"codebook {index}: the model writes {size} codes, the {self} has {own}"
                 )
         for wanted, own, what in (
-            (sample_rate_hz, self.sample_rate_hz, "Hz"),
+            (sample_rate_hz, self.sample_rate_hz, "Hz of the sound"),
             (channels, self.channels, "channels"),
         ):
             if wanted is not None and wanted != own:
-                raise ModelError(f"the model is made for {wanted} {what}, the {self} for {own}")
+                raise ModelError(f"{what}: {wanted} for the model, {own} for the {self}")
 
     def decode(self, grid: Any, samples: int | None = None) -> np.ndarray:
         """The waveform of a grid of codes.

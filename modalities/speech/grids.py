@@ -35,7 +35,7 @@ def checked_codes(grid: Any, sizes: Sequence[int] | None = None, first: int = 0)
         mmspec.errors.InputError: frame 1, codebook 1: 4 is no code: they go from 0 to 3
     """
     rows = _rows(grid)
-    width = len(sizes) if sizes is not None else len(rows[0]) if len(rows) else 0
+    width = _width(rows) if sizes is None else len(sizes)
     for frame, row in enumerate(rows, first):
         if len(row) != width:
             raise InputError(f"frame {frame} has {len(row)} codes, expected {width}")
@@ -73,6 +73,13 @@ def _rows(grid: Any) -> Sequence[Any] | np.ndarray:
         if not isinstance(row, Sequence | np.ndarray) or isinstance(row, str | bytes):
             raise InputError(f"frame {frame} is {row!r}, expected a code for each codebook")
     return rows
+
+
+def _width(rows: Sequence[Any] | np.ndarray) -> int:
+    """Of the first row; of no rows at all, what an array's shape says."""
+    if isinstance(rows, np.ndarray):
+        return int(rows.shape[1])
+    return len(rows[0]) if rows else 0
 
 
 def _integer(code: Any, frame: int, codebook: int) -> int:
