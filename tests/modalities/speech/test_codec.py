@@ -349,7 +349,9 @@ class TestFit:
 
     def test_another_rate_or_another_number_of_channels(self) -> None:
         codec = open_codec(tiny("encodec, stereo"))
-        with pytest.raises(ModelError, match=r"Hz of the sound: 24000 for the model, 800 for the codec"):
+        with pytest.raises(
+            ModelError, match=r"Hz of the sound: 24000 for the model, 800 for the codec"
+        ):
             codec.check(self.steps(), sample_rate_hz=24_000)
         with pytest.raises(ModelError, match=r"channels: 1 for the model, 2 for the codec"):
             codec.check(self.steps(), channels=1)
