@@ -1,0 +1,482 @@
+"""Bark: three models in a row. Two of them write plain chains, the third fills codebooks.
+
+The semantic chain says how many frames there will be. The coarse chain goes through two codebooks,
+one window after another: each window is a decoding of its own, behind what it may still see of the
+semantic units and of the codes before it. The fine model isn't autoregressive: nothing in it can be
+drafted, so the library runs it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from transformers import AlternatingCodebooksLogitsProcessor
+from transformers.generation.logits_process import BarkEosPrioritizerLogitsProcessor
+
+from mmspec.compat import cache_argument, prepared_config
+from mmspec.engine import Sampling, Steps
+from mmspec.engine.processing import BlockForm, register_block_form
+from mmspec.errors import InputError, ModelError
+from mmspec.factorizations import Codebook, FirstStream, StagedCodes, TimeMajorFrames
+from mmspec.factorizations.codes import Grid
+from mmspec.modalities.decoder import with_module
+from mmspec.modalities.speech.chain import (
+    ChainFamily,
+    ChainModel,
+    Filling,
+    check_text,
+    counted,
+    drawing,
+    models,
+    units,
+)
+from mmspec.modalities.speech.family import Asked, Said
+from mmspec.modalities.speech.preparation import Loop, prepare, shadow
+from mmspec.modalities.vlm.checkpoint import Checkpoint as Model
+from mmspec.modalities.vlm.draft import ModelDraft
+from mmspec.modalities.vlm.prefixed import PrefixTarget
+from mmspec.modalities.vlm.preparation import Prepared, check_mode
+from mmspec.modalities.vlm.request import Request
+
+if TYPE_CHECKING:
+    from mmspec.modalities.speech.checkpoint import Checkpoint
+
+SEMANTIC, FINE, FIRST_WINDOW = range(3)
+"""Parts of a request that draw noise of their own; every coarse window is one more."""
+
+
+@register_block_form(AlternatingCodebooksLogitsProcessor)
+def _alternating(processor: Any) -> BlockForm:
+    """It looks at a prefix's length only: every other row is of the same codebook."""
+
+    def block(rows: Tensor, ids: Sequence[int], start: int) -> Tensor:
+        done = torch.empty_like(rows)
+        for offset in range(min(2, len(rows))):
+            done[offset::2] = processor(rows.new_empty(1, start + offset), rows[offset::2])
+        return done
+
+    return block
+
+
+@register_block_form(BarkEosPrioritizerLogitsProcessor)
+def _end_by_probability(processor: Any) -> BlockForm:
+    """It looks at the scores only: an end that is probable enough is the only choice."""
+
+    def block(rows: Tensor, ids: Sequence[int], start: int) -> Tensor:
+        return processor(None, rows)
+
+    return block
+
+
+class StageTarget(PrefixTarget):
+    """One of the chains: a causal model with its head, which takes no mask of ours."""
+
+    takes_trees = False
+
+    def _hidden(self, block: Tensor, parents: Sequence[int] | None) -> Tensor:
+        """Logits `[1, n, V]` rather: the model has no decoder apart from its head."""
+        cache = cache_argument(type(self._decoder), self.state.cache)
+        return self._decoder(input_ids=block, use_cache=True, return_dict=True, **cache).logits
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        """They are logits already."""
+        return hidden
+
+
+class StageModel(ChainModel):
+    """One of Bark's chains."""
+
+    model_class = "BarkModel"
+    endless = False
+
+    def decoder(self, model: Any) -> Any:
+        """The whole model."""
+        return model
+
+    def head(self, model: Any) -> nn.Module:
+        """The vocabulary projection, which the model doesn't name as such."""
+        return model.lm_head
+
+    def context(self, model: Any) -> int:
+        """Positions that have an embedding."""
+        return model.config.block_size
+
+    def target_class(self, model: Any) -> Callable[..., Any]:
+        """What runs blocks."""
+        return StageTarget
+
+    def limit(self, prepared: Prepared) -> int:
+        """Positions at which a chain is over: the last unit is never read, so it needs none."""
+        context = self.context(prepared.model) + 1
+        return min(prepared.config.max_length or context, context)
+
+
+class StageDraft(ModelDraft):
+    """The same stage of another Bark: it reads the same text, or the same window."""
+
+    def _prepared(self, request: Request) -> Prepared:
+        if request.inputs is None:  # a window is all ids, the same for both
+            return replace(request.prepared, model=self.drafter.model)
+        return prepare(self.drafter.model, request.inputs(self.drafter))
+
+
+class Bark(ChainFamily):
+    """Bark."""
+
+    title = "Bark"
+    loads = "BarkModel"
+    drafters: ClassVar[Mapping[str, str]] = {"bark": "BarkModel"}
+    filled = "the fine codebooks are filled in one pass each, so nothing of them is drafted"
+
+    def descriptor(self, model: Any) -> StagedCodes:
+        """Its stages.
+
+        Raises:
+            ModelError: stages or codec don't fit each other; names both sides.
+        """
+        steps = descriptor(model)
+        check(model, steps)
+        return steps
+
+    def chains(self, model: Any, packed: bool) -> dict[str, Model]:
+        """The first two stages."""
+        orders = Orders.of(model)
+        coarse = orders.coarse["coarse_generation_config"]
+        pads = frozenset({coarse.coarse_semantic_pad_token, coarse.coarse_infer_token})
+        semantic = StageModel(frozenset({orders.settings.semantic_pad_token}))
+        return {
+            "semantic": Model.of(model.semantic, packed=packed, family=semantic),
+            "coarse": Model.of(
+                model.coarse_acoustics, packed=packed, family=StageModel(frozenset(), pads)
+            ),
+        }
+
+    def drafting(self) -> type[ModelDraft]:
+        """A stage drafts for its like."""
+        return StageDraft
+
+    def check_drafter(self, model: Any, drafter: Any) -> None:
+        """Raise where another Bark writes other codes.
+
+        Raises:
+            ModelError: names both sides.
+        """
+        own, others = self.descriptor(model), self.descriptor(drafter)
+        if own.semantic != others.semantic:
+            raise ModelError(f"the target says {own.semantic}, the drafter {others.semantic}")
+        if own.acoustic != others.acoustic:
+            raise ModelError(f"the target says {own.acoustic}, the drafter {others.acoustic}")
+        if own != others:
+            raise ModelError(
+                f"the target makes {own.frames_per_unit} frames of a semantic unit, the drafter "
+                f"{others.frames_per_unit}"
+            )
+
+    def new_tokens(self, steps: Any, frames: int) -> int:
+        """Of the semantic stage, which decides how many frames there will be."""
+        return math.ceil(frames / steps.frames_per_unit)
+
+    def books(self, steps: Any) -> Sequence[Codebook]:
+        """Coarse ones, then fine ones."""
+        return steps.acoustic.codebooks
+
+    def earlier(self, sequence: Sequence[Any], name: str) -> Sequence[int]:
+        """One stage of what was said."""
+        return sequence[("semantic", "coarse").index(name)]
+
+    def text_inputs(self, checkpoint: Checkpoint, text: str) -> dict[str, Any]:
+        """The text's ids, padded to what the semantic stage reads.
+
+        Raises:
+            InputError: the text is empty, too long, or has characters that it doesn't know.
+        """
+        if not text.strip():
+            raise InputError("the text is empty: nothing to say")
+        most = Orders.of(checkpoint.model).settings.max_input_semantic_length
+        made = checkpoint.processor(text, max_length=most, return_tensors="pt")
+        ids = made["input_ids"][0]
+        if len(ids) > most:
+            raise InputError(f"the text has {len(ids)} tokens, Bark reads {most}: say it in parts")
+        unknown = checkpoint.processor.tokenizer.unk_token_id
+        if unknown is not None and bool((ids == unknown).any()):
+            raise InputError(
+                "the text has characters that Bark's tokenizer doesn't know: leave them out"
+            )
+        return {name: value.to(checkpoint.device) for name, value in made.items()}
+
+    def without_text(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The same with every word masked out: what Bark reads where a text has ended."""
+        return {**inputs, "attention_mask": torch.zeros_like(inputs["input_ids"])}
+
+    def codec(self, checkpoint: Checkpoint) -> Any:
+        """The model's own; it may have more codebooks than are written."""
+        return checkpoint.model.codec_model
+
+    def say(self, asked: Asked) -> Steps[Said]:
+        """All stages, one behind the other.
+
+        `max_new_tokens` is the semantic stage's: the others follow from it.
+        """
+        checkpoint, account = asked.pair.checkpoint, asked.account
+        model, steps, clock = checkpoint.model, checkpoint.steps, account.clock
+        options = dict(asked.options)
+        if "max_new_tokens" in options:
+            options["semantic_max_new_tokens"] = options.pop("max_new_tokens")
+        orders = Orders.of(model, **asked.inputs, **options)
+        _check_request(model, asked.inputs, orders)
+        text = {"input_ids": asked.inputs["input_ids"], **orders.semantic}
+
+        def own_text(drafter: Model) -> Mapping[str, Any]:
+            """Drafters embed the text by themselves; the model's settings hold for both."""
+            return {**text, **(asked.drafter_inputs or {})}
+
+        with clock("prefill"):
+            prepared = prepare(model.semantic, text)
+        semantic = yield from units(asked, "semantic", prepared, go=SEMANTIC, inputs=own_text)
+        finish_reason, before = account.finish_reason, len(account.tally.trace)
+        coarse = yield from _coarse(asked, semantic, orders)
+        chained = steps.acoustic.chained
+        rounds = account.tally.trace[before:]
+        account.codes.append(counted(rounds, chained, lambda index: index % chained))
+        fine: Sequence[Sequence[int]] = [()] * (len(steps.acoustic.codebooks) - chained)
+        if coarse:
+            codes = yield Filling(lambda: _fine(asked, coarse, orders), clock)
+            fine = codes[0, chained:].tolist()
+        account.finish_reason = finish_reason
+        sequence = (tuple(semantic), tuple(coarse), *map(tuple, fine))
+        _, grid = steps.to_grid(sequence)
+        _hand_over(asked.streamer, grid)
+        sampling = drawing(asked, any(_draws(orders)))
+        return Said(grid, steps.has_ended(sequence), sequence, 0, sampling)
+
+
+FAMILY = Bark()
+
+
+@dataclass(frozen=True, eq=False)
+class Orders:
+    """What Bark's `generate` asks of its stages: their arguments but for each other's codes.
+
+    Attributes:
+        semantic: of the first.
+        coarse: of the second.
+        fine: of the third.
+    """
+
+    semantic: Mapping[str, Any]
+    coarse: Mapping[str, Any]
+    fine: Mapping[str, Any]
+
+    @property
+    def settings(self) -> Any:
+        """The semantic stage's generation config."""
+        return self.semantic["semantic_generation_config"]
+
+    @classmethod
+    def of(cls, model: Any, **given: Any) -> Orders:
+        """What `model.generate(**given)` would ask.
+
+        Raises:
+            ModelError: the model's generation config doesn't name the stages.
+        """
+        for name in ("semantic_config", "coarse_acoustics_config", "fine_acoustics_config"):
+            if not isinstance(getattr(model.generation_config, name, None), Mapping):
+                raise ModelError(
+                    f"the model's generation config has no {name}: load it with its "
+                    "generation_config.json"
+                )
+        stages: list[Any] = [_Overheard() for _ in range(3)]
+        twin = model
+        for name, stage in zip(
+            ("semantic", "coarse_acoustics", "fine_acoustics"), stages, strict=True
+        ):
+            twin = with_module(twin, name, stage)
+        twin.__dict__["codec_decode"] = lambda *codes: None
+        given.pop("return_output_lengths", None)  # of sound; a grid has as many as it has
+        twin.generate(given.pop("input_ids", None), **given)
+        return cls(*(stage.asked for stage in stages))
+
+
+class _Overheard:
+    """Stands in for a stage and remembers what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, Any] = {}
+
+    def generate(self, codes: Any, **asked: Any) -> Any:
+        self.asked = asked
+        return codes
+
+
+def descriptor(model: Any) -> StagedCodes:
+    """What the steps of a model decide.
+
+    Raises:
+        ModelError: its configs don't go together.
+    """
+    orders = Orders.of(model)
+    semantic, coarse = orders.settings, orders.coarse["coarse_generation_config"]
+    fine, codes = orders.fine["fine_generation_config"], orders.coarse["codebook_size"]
+    chained, first = coarse.n_coarse_codebooks, semantic.semantic_vocab_size
+    if chained != 2:
+        raise ModelError(f"the coarse stage has {chained} codebooks, its processor alternates 2")
+    said = [part.config.output_vocab_size for part in (model.semantic, model.fine_acoustics)]
+    config = model.coarse_acoustics.config
+    known = max(config.input_vocab_size, config.output_vocab_size)
+    pad = coarse.coarse_semantic_pad_token
+    books = [Codebook(known, codes, first + codes * k, pad=pad) for k in range(chained)]
+    try:
+        books += [Codebook(said[1], codes, pad=codes)] * (fine.n_fine_codebooks - chained)
+        units = Codebook(said[0], first, end=semantic.semantic_pad_token)
+        return StagedCodes(
+            TimeMajorFrames((units,), slots=(0,)),
+            FirstStream(tuple(books), chained),
+            Fraction(str(coarse.coarse_rate_hz)) / Fraction(str(semantic.semantic_rate_hz)),
+        )
+    except ValueError as error:
+        raise ModelError(f"the generation config doesn't fit the model: {error}") from None
+
+
+def check(model: Any, steps: StagedCodes) -> None:
+    """Raise where stages or codec don't fit each other.
+
+    Raises:
+        ModelError: names both sides.
+    """
+    orders, settings = Orders.of(model), model.generation_config
+    coarse, codec = model.coarse_acoustics.config, model.codec_model
+    told, codes = orders.coarse["coarse_generation_config"], orders.coarse["codebook_size"]
+    first, ends = orders.settings.semantic_vocab_size, orders.settings.eos_token_id
+    chained, books = steps.acoustic.chained, len(steps.acoustic.codebooks)
+    total, last = model.fine_acoustics.config.n_codes_total, first + chained * codes
+    rate, hz = codec.config.frame_rate, codec.config.sampling_rate
+    wrong = {
+        f"a window of {told.sliding_window_len} codes ends inside a frame of {chained} coarse "
+        "codebooks: the next would begin with the wrong one": told.sliding_window_len % chained,
+        f"the semantic stage ends by {ends}, the coarse stage waits for "
+        f"{orders.settings.semantic_pad_token}": ends != orders.settings.semantic_pad_token,
+        f"the coarse model says {coarse.output_vocab_size} ids; {first} semantic units and "
+        f"{chained} codebooks of {codes} codes are {last}": coarse.output_vocab_size < last,
+        f"the generation config has {books} codebooks, the fine model {total}": books != total,
+        f"{books} codebooks are written, the codec has {len(codec.quantizer.layers)}": books
+        > len(codec.quantizer.layers),
+        f"the model's codebooks have {codes} codes, the codec's {codec.config.codebook_size}": codes
+        != codec.config.codebook_size,
+        f"the model makes {told.coarse_rate_hz} frames a second, the codec reads {rate}": rate
+        != told.coarse_rate_hz,
+        f"the model speaks at {settings.sample_rate} Hz, the codec at {hz} Hz": hz
+        != settings.sample_rate,
+    }
+    for message, is_so in wrong.items():
+        if is_so:
+            raise ModelError(message)
+
+
+def _check_request(model: Any, inputs: Mapping[str, Any], orders: Orders) -> None:
+    most = orders.settings.max_input_semantic_length
+    known = model.semantic.config.input_vocab_size - orders.settings.text_encoding_offset
+    ids = inputs.get("input_ids")
+    check_text(ids, known, most)
+    if ids is not None and ids.shape[1] < most:
+        raise InputError(
+            f"the text has {ids.shape[1]} ids, the semantic stage reads {most}: pad it to that "
+            "length, as Bark's processor does"
+        )
+    chains = (
+        (model.semantic, orders.settings, orders.semantic),
+        (model.coarse_acoustics, orders.coarse["coarse_generation_config"], orders.coarse),
+    )
+    for part, config, order in chains:
+        check_mode(prepared_config(part, config, dict(order))[0])
+
+
+def _draws(orders: Orders) -> Iterator[bool]:
+    """Whether each stage draws; the fine one does where its temperature isn't 1."""
+    for order, name in ((orders.semantic, "semantic"), (orders.coarse, "coarse")):
+        config = order[f"{name}_generation_config"]
+        yield bool(order.get("do_sample", config.do_sample))
+    config = orders.fine["fine_generation_config"]
+    yield orders.fine.get("temperature", config.temperature) not in (None, 1.0)
+
+
+def _coarse(asked: Asked, semantic: Sequence[int], orders: Orders) -> Steps[list[int]]:
+    """The coarse chain, window after window.
+
+    The library's own code says what a window sees, so it is run once per window, with the windows
+    before it answered. That is half a millisecond for each of them.
+    """
+    coarse = models(asked.pair.checkpoint)["coarse"].model
+    ids = torch.tensor([list(semantic)], device=coarse.device)
+    answers: list[list[int]] = []
+    while True:
+        with asked.account.clock("prefill"):
+            try:
+                twin = shadow(coarse, _answering(answers))
+                codes = twin.generate(ids.clone(), **orders.coarse)  # it writes to its units
+                return codes[0].tolist()
+            except _NextWindow as window:
+                prepared = window.prepared
+        go = FIRST_WINDOW + len(answers)
+        answers.append((yield from units(asked, "coarse", prepared, go=go)))
+
+
+class _NextWindow(Exception):
+    """A window that nobody has decoded yet."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        super().__init__()
+        self.prepared = prepared
+
+
+def _answering(answers: Sequence[Sequence[int]]) -> Loop:
+    """A loop that knows the first windows, and raises at the next."""
+    known = iter(answers)
+
+    def loop(prepared: Prepared) -> Tensor:
+        window = next(known, None)
+        if window is None:
+            raise _NextWindow(prepared)
+        ids = prepared.input_ids
+        return torch.cat([ids, ids.new_tensor([list(window)])], 1)
+
+    return loop
+
+
+@torch.no_grad()
+def _fine(asked: Asked, coarse: Sequence[int], orders: Orders) -> Tensor:
+    """Codes of all codebooks `[1, K, T]`; the stage draws where its temperature isn't 1."""
+    model = asked.pair.checkpoint.model.fine_acoustics
+    seed = Sampling(True, asked.seed).of_part(0, FINE).seed
+    ids = torch.tensor([list(coarse)], device=model.device)
+    if seed is None:
+        return model.generate(ids, **orders.fine)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return model.generate(ids, **orders.fine)
+
+
+def _hand_over(streamer: Any, grid: Grid) -> None:
+    """All frames at once: none is whole before its fine codes are."""
+    if streamer is not None:
+        for frame in grid:
+            streamer.put(torch.tensor([frame]))
+
+
+@torch.no_grad()
+def sound(model: Any, grid: Grid) -> Tensor:
+    """The waveform of a grid of codes as the model itself makes it, float `[samples]`.
+
+    Args:
+        model: a Bark.
+        grid: codes, frames × codebooks, whole: the codec's recurrent layers hear all of it.
+    """
+    if not grid:
+        return torch.zeros(0, device=model.device)
+    codes = torch.tensor([list(zip(*grid, strict=True))], device=model.device)
+    return model.codec_decode(codes)[0]

@@ -1,0 +1,69 @@
+"""Requests of families of plain chains, decoded by mmspec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from mmspec.clock import Clock
+from mmspec.engine import BlockCosts, FixedPolicy, run_alone
+from mmspec.engine.account import Account
+from mmspec.modalities.pair import NoDraft, Pair
+from mmspec.modalities.speech.chain import ChainDraft, LookupDraft
+from mmspec.modalities.speech.checkpoint import Checkpoint
+from mmspec.modalities.speech.family import Asked, Family, Said
+from mmspec.proposals.scripted import ScriptedDrafter
+from mmspec.report import Report
+
+OF_REQUEST = ("seed", "rule", "earlier", "streamer", "drafter_inputs")
+PAST_THE_END = 60
+
+
+class WrongDraft:
+    """Drafts that follow a pattern of their own: codes of other places, marks, ends."""
+
+    name = "wrong"
+
+    def __init__(self, vocab_size: int) -> None:
+        self._size = vocab_size
+
+    def open(self, opening: Any) -> ScriptedDrafter:
+        size = self._size
+        return ScriptedDrafter(lambda ids, limit: [(len(ids) + i) * 7 % size for i in range(limit)])
+
+
+def lookup(target: Checkpoint) -> Any:
+    return LookupDraft()
+
+
+def drafted_by(model: Any) -> Any:
+    """A drafting model, which drafts on however unsure it is."""
+    return lambda target: ChainDraft(target, model, sure=0)
+
+
+def wrong(vocab_size: int) -> Any:
+    return lambda target: WrongDraft(vocab_size)
+
+
+def said_by(
+    family: Family, model: Any, given: Mapping[str, Any], draft: Any, gamma: int, **how: Any
+) -> tuple[Said, Report, Account]:
+    """What a model says, its report and its account.
+
+    Args:
+        family: its family.
+        model: transformers' model.
+        given: its inputs.
+        draft: makes a kind of drafter for a checkpoint; None: nothing is drafted.
+        gamma: units drafted per round.
+        **how: of a request (`OF_REQUEST`), the others of `generate`.
+    """
+    target = Checkpoint.of(model, packed=how.pop("packed", False), family=family)
+    kind, costs = NoDraft() if draft is None else draft(target), BlockCosts()
+    pair = Pair(target, kind, FixedPolicy(gamma), costs)
+    account = Account(Clock(torch.device("cpu")))
+    request = {name: how.pop(name) for name in OF_REQUEST if name in how}
+    said = run_alone(family.say(Asked(pair, given, account, how, **request)))
+    return said, account.report(said.sampling, costs), account
