@@ -10,9 +10,11 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from mmspec.acceptance.ledger import DistanceLedger
 from mmspec.formats import one_line
 from mmspec.grounding import ClassShare
 from mmspec.report import Report
+from mmspec.totals import are_mixed
 
 PHASES = ("encode", "prefill", "draft", "verify", "reconcile", "post")
 
@@ -67,6 +69,8 @@ def _facts(report: Report) -> list[tuple[str, object]]:
         ),
         ("acceptance length", f"{report.mean_acceptance_length:.2f} per round, bonus included"),
     ]
+    if report.distance is not None:
+        facts.append(("distance", plain_text(_distance(report.distance), "yellow")))
     if report.acceptance_by_offset:
         facts.append(("acceptance by offset", _offsets(report.acceptance_by_offset)))
     facts += [
@@ -92,14 +96,23 @@ def _of_class(share: ClassShare) -> str:
     )
 
 
-def _exactness(report: Report) -> str:
+def _exactness(report: Report) -> str | Text:
     levels = {
         "L0": "the ids of ordinary decoding (L0)",
         "L1": "the ids of this seed, whatever drafts (L1)",
         "L2": "the target's law (L2)",
+        "L3": "another law than the target's (L3)",
     }
     level = levels.get(report.parity, report.parity)
-    return f"exact: {level}" if report.exact else f"approximate: {level}"
+    return f"exact: {level}" if report.exact else plain_text(f"approximate: {level}", "yellow")
+
+
+def _distance(ledger: DistanceLedger) -> str:
+    budget = "no budget" if ledger.budget is None else f"budget {ledger.budget:g}"
+    return (
+        f"{ledger.total:.4f} in total variation, spent on {ledger.steps} of {len(ledger.by_step)} "
+        f"steps, at most {ledger.largest:.4f} on one; {budget}"
+    )
 
 
 def _offsets(shares: Sequence[float], most: int = 12) -> str:
@@ -118,7 +131,8 @@ def _seconds(report: Report) -> str:
 def overview_table(
     rows: Sequence[tuple[str, float | str, Report]], measure: str = "audio"
 ) -> Table:
-    """Several inputs, one a row: (name, how large it is, report).
+    """Several inputs, one a row: (name, how large it is, report), and all together unless some are
+    exact and others approximate.
 
     Args:
         rows: seconds of audio add up; a size in words doesn't.
@@ -130,8 +144,9 @@ def overview_table(
         table.add_column(heading, justify="right", no_wrap=True)
     for name, size, report in rows:
         shown = size if isinstance(size, str) else f"{size:.1f} s"
-        table.add_row(plain_text(name), shown, *_overview([report]))
-    if len(rows) > 1:
+        label = name if report.exact else f"{name} (approximate)"
+        table.add_row(plain_text(label), shown, *_overview([report]))
+    if len(rows) > 1 and not are_mixed([report for _, _, report in rows]):
         table.add_section()
         seconds = [size for _, size, _ in rows if not isinstance(size, str)]
         shown = f"{sum(seconds):.1f} s" if seconds else ""

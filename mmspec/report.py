@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from mmspec.acceptance.ledger import DistanceLedger
 from mmspec.codebooks import CodeShare
 from mmspec.grounding import ClassShare
 from mmspec.trace import Origin, Round
@@ -32,15 +33,21 @@ class Report:
 
     Attributes:
         parity: "L0" greedy ids equal ordinary decoding; "L1" seeded ids the same for every
-            drafter; "L2" the sampled law is the target's.
+            drafter; "L2" the sampled law is the target's; "L3" it is as far from it as the
+            ledger says.
         finish_reason: "stop", "length" or "criterion".
         acceptance_by_offset: share of proposals that reached offset i whose unit i was accepted.
         predicted_speedup: expected units per ordinary step, from the costs and the acceptance
             measured in this run; None where no block was measured.
+        exact: whether nothing approximate was asked for.
         faults: what went wrong with a drafter, one line each; the output is unaffected.
         by_class: of grounded and of syntactic units; None where that wasn't asked for.
         by_codebook: of the codes of frames; None where a step decides one unit. Other counts are of
             steps there: of frames.
+        distance: what an approximate run has spent; None where it is exact.
+
+    Raises:
+        ValueError: an exact report with a ledger, or an approximate one without.
     """
 
     tokens: int
@@ -65,6 +72,14 @@ class Report:
     faults: tuple[str, ...] = ()
     by_class: Mapping[str, ClassShare] | None = None
     by_codebook: CodeShare | None = None
+    distance: DistanceLedger | None = None
+
+    def __post_init__(self) -> None:
+        if self.exact != (self.distance is None):
+            raise ValueError(
+                f"a report with exact={self.exact} and distance={self.distance}: an approximate "
+                "run says what it has spent, an exact one spends nothing"
+            )
 
     @property
     def mean_acceptance_length(self) -> float:
@@ -96,6 +111,8 @@ class Report:
             data["by_class"] = {name: share.to_dict() for name, share in self.by_class.items()}
         if self.by_codebook is not None:
             data["by_codebook"] = self.by_codebook.to_dict()
+        if self.distance is not None:
+            data["distance"] = self.distance.to_dict()
         data["mean_acceptance_length"] = self.mean_acceptance_length
         data["draft_acceptance_rate"] = self.draft_acceptance_rate
         data["seconds"] = {

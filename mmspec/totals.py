@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from mmspec.acceptance.ledger import DistanceLedger, add_ledgers
 from mmspec.codebooks import CodeShare, add_codes
 from mmspec.grounding import ClassShare, add_shares
 from mmspec.report import DrafterShare, Report
@@ -31,10 +32,12 @@ def total(reports: Sequence[Report]) -> Report:
     the predicted speed-up is the mean, weighted by tokens.
 
     Raises:
-        ValueError: no reports.
+        ValueError: no reports; or exact and approximate ones, whose figures are never mixed.
     """
     if not reports:
         raise ValueError("no reports to add up")
+    if are_mixed(reports):
+        raise ValueError("figures of exact and of approximate runs are never added up")
     lengths: Counter[int] = Counter()
     for report in reports:
         lengths.update(report.accepted_length_histogram)
@@ -54,11 +57,22 @@ def total(reports: Sequence[Report]) -> Report:
         parity=_common([report.parity for report in reports]),
         finish_reason=_common([report.finish_reason for report in reports]),
         predicted_speedup=_predicted(reports),
-        exact=all(report.exact for report in reports),
+        exact=reports[0].exact,
+        distance=_distance(reports),
         by_class=_by_class(reports),
         by_codebook=_by_codebook(reports),
         faults=tuple(dict.fromkeys(fault for report in reports for fault in report.faults)),
     )
+
+
+def are_mixed(reports: Sequence[Report]) -> bool:
+    """Whether some of them are exact and others approximate."""
+    return len({report.exact for report in reports}) > 1
+
+
+def _distance(reports: Sequence[Report]) -> DistanceLedger | None:
+    known = [report.distance for report in reports if report.distance is not None]
+    return add_ledgers(known) if known else None
 
 
 def _by_offset(reports: Sequence[Report]) -> tuple[tuple[float, ...], tuple[int, ...]]:

@@ -102,13 +102,14 @@ class Pair(Generic[C]):
         drafter, runs = self.draft.open(opening), opening.drafter_encoder_runs
         device = opening.target.device
         try:
+            chooser = units.chooser(account.left_for(sampling), device)
             session = Session(
                 opening.target,
                 units.prefix(opening.prompt, stops.max_length, device),
                 first_row,
                 drafter=drafter,
                 policy=self.policy,
-                chooser=units.chooser(sampling, device),
+                chooser=chooser,
                 processors=units.processors(processors),
                 stops=stops,
                 clock=account.clock,
@@ -119,6 +120,7 @@ class Pair(Generic[C]):
             )
             yield session
             account.finish_reason = session.finish_reason or "stop"
+            account.spent += chooser.approximating.spent(len(session.prefix.emitted))
         finally:
             if drafter is not None:
                 account.add_drafter(drafter, opening.drafter_encoder_runs - runs)

@@ -2,7 +2,8 @@
 
 A rule looks at one proposal per row, scored by the target, and returns a `Decision`. Rules are
 pure functions of tensors: all randomness is passed in, no state is kept, nothing waits for the
-device. Every rule here is exact: what it emits has the law that ordinary decoding has.
+device. Every rule here is exact: what it emits has the law that ordinary decoding has. The one
+approximate rule, `mmspec.acceptance.frames.grouped`, has to be asked for with groups of codes.
 
 Glossary:
     target: The model whose output must be reproduced. Row `i` of `target_logits` is its

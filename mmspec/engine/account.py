@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 
+from mmspec.acceptance.ledger import DistanceLedger
 from mmspec.clock import Clock
 from mmspec.codebooks import CodeShare, add_codes
 from mmspec.engine.choosing import Sampling
@@ -27,6 +29,7 @@ class Account:
         by_drafter: forward passes of each drafter, and what it knew.
         finish_reason: of the latest session.
         codes: of the sessions whose steps decide frames.
+        spent: distance from the target's law by emitted step; all 0 where judged exactly.
     """
 
     clock: Clock
@@ -39,6 +42,13 @@ class Account:
     by_drafter: dict[str, tuple[int, str]] = field(default_factory=dict)
     finish_reason: str = "stop"
     codes: list[CodeShare] = field(default_factory=list)
+    spent: list[float] = field(default_factory=list)
+
+    def left_for(self, sampling: Sampling) -> Sampling:
+        """How a further session of the request may draw: with what is left of a budget."""
+        if sampling.approximate is None:
+            return sampling
+        return replace(sampling, approximate=sampling.approximate.behind(math.fsum(self.spent)))
 
     def add_drafter(self, drafter: Drafter, encoder_runs: int) -> None:
         """Count what a drafter cost, when it is done with a window."""
@@ -51,6 +61,9 @@ class Account:
 
     def report(self, sampling: Sampling, costs: BlockCosts) -> Report:
         """The report of everything so far."""
+        approximate, distance = sampling.approximate, None
+        if approximate is not None:
+            distance = DistanceLedger(tuple(self.spent), approximate.budget)
         return self.tally.report(
             target_forwards=self.target_forwards,
             drafter_forwards=self.drafter_forwards,
@@ -58,6 +71,8 @@ class Account:
             drafter_encoder_runs=self.drafter_encoder_runs,
             seconds=dict(self.clock.seconds),
             parity=sampling.parity,
+            exact=approximate is None,
+            distance=distance,
             finish_reason=self.finish_reason,
             predicted_speedup=self._predicted(costs),
             conditioning=self.conditioning,

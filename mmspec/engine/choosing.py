@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 
 from mmspec import acceptance
+from mmspec.acceptance.frames import FREE, FrameProposal
+from mmspec.acceptance.groups import Approximate
+from mmspec.engine.approximating import Approximating
 from mmspec.engine.processing import Processors
 from mmspec.errors import OptionError
 from mmspec.prefix import Prefix
@@ -27,11 +30,13 @@ class Sampling:
         seed: key of the noise: the same ids for every drafter, and for none. None: fresh noise.
         rule: "auto", or one of the acceptance rules by name; "frame" is for frames of codes only,
             and "token" means code by code there.
+        approximate: leave to judge by groups of similar codes; None: exactly.
     """
 
     sample: bool = False
     seed: int | None = None
     rule: str = "auto"
+    approximate: Approximate | None = None
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
@@ -45,12 +50,27 @@ class Sampling:
         seed = self.seed
         if seed is not None and not (isinstance(seed, Integral) and -(2**63) <= seed < 2**64):
             raise OptionError(f"seed: found {self.seed!r}, expected an integer in -2**63..2**64-1")
+        if self.approximate is not None:
+            self._check_approximate()
+
+    def _check_approximate(self) -> None:
+        why = None
+        if not self.sample:
+            why = "greedy decoding has no law to stay near to: sample, or decode exactly"
+        elif self.seed is not None:
+            why = "a seed promises the same codes for every drafter: leave it out"
+        elif self.rule != "auto":
+            why = f"it is a rule of its own: leave out rule {self.rule!r}"
+        if why is not None:
+            raise OptionError(f"approximate acceptance doesn't go with this request: {why}")
 
     @property
     def parity(self) -> str:
         """The level of exactness that a run with this sampling is held to."""
         if not self.sample:
             return "L0"
+        if self.approximate is not None:
+            return "L3"
         return "L2" if self.seed is None else "L1"
 
     def of_part(self, row: int, go: int = 0) -> Sampling:
@@ -75,9 +95,12 @@ class Chooser:
         # Fresh noise still follows torch.manual_seed, as transformers' sampling does.
         self._generator = torch.Generator(device)
         self._generator.manual_seed(int(torch.randint(1 << 62, ())) if sampling.sample else 0)
+        self.approximating = Approximating(sampling.approximate, codebooks=1)
 
     def rule(self, proposal: Proposal) -> str:
         """The name of the rule that this proposal is judged by."""
+        if self.approximating.allowance > 0:
+            return "grouped"
         if self._sampling.rule != "auto":
             return self._sampling.rule
         return acceptance.default_rule(
@@ -101,11 +124,30 @@ class Chooser:
             (indices of the accepted units, the recovered or bonus unit). One host synchronisation.
         """
         start = len(prefix)
+        self.approximating.begin(start - prefix.prompt_length)
         if proposal.parents is not None:
             choices = self._own_choices(rows, proposal, start).tolist()
-            return acceptance.walk(choices, proposal.ids, proposal.parents)
-        accepted, unit = self._decide_chain(rows, proposal, start)
-        return tuple(range(accepted)), unit
+            path, unit = acceptance.walk(choices, proposal.ids, proposal.parents)
+        elif self.rule(proposal) == "grouped":
+            return self._decide_by_groups(rows, proposal)
+        else:
+            accepted, unit = self._decide_chain(rows, proposal, start)
+            path = tuple(range(accepted))
+        self.approximating.judged_exactly(len(path) + 1)
+        return path, unit
+
+    def _decide_by_groups(self, rows: Tensor, proposal: Proposal) -> tuple[tuple[int, ...], int]:
+        """Units as frames of one code."""
+        ids, probs = torch.tensor(proposal.ids, dtype=torch.long), proposal.draft_probs
+        decision = self.approximating.judge(
+            FrameProposal(
+                rows[:, None],
+                ids.view(len(proposal), 1).to(rows.device),
+                torch.full((len(rows), 1), FREE, device=rows.device),
+                None if probs is None else probs[:, None].to(rows.device),
+            )
+        )
+        return tuple(range(decision.accepted)), decision.next_frame[0]
 
     def _own_choices(self, rows: Tensor, proposal: Proposal, start: int) -> Tensor:
         if not self._sampling.sample:

@@ -35,6 +35,7 @@ class Asked:
         account: adds up what is done.
         seed: key of the noise where codes are sampled; None: fresh noise.
         rule: of acceptance, see `mmspec.engine.Sampling`.
+        approximate: leave to judge by groups of similar codes; None: exactly.
         drafter_inputs: makes a drafting model's own inputs for the same text; None: the target's.
         earlier: sequences that the same voice has said before, as the model sees them.
         streamer: gets committed frames or units, one by one.
@@ -46,6 +47,7 @@ class Asked:
     options: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
     rule: str = "auto"
+    approximate: Approximate | None = None
     drafter_inputs: Any = None
     earlier: Sequence[Sequence[Any]] = ()
     streamer: Any = None
@@ -181,6 +183,13 @@ class Family(ABC):
         from transformers import AutoProcessor
 
         return AutoProcessor.from_pretrained(source, **options)
+
+    def code_embeddings(self, model: Any) -> Sequence[Tensor]:
+        """The target's own table `[ids, D]` of each codebook: what says which codes are alike.
+
+        One table where a step decides one unit.
+        """
+        raise OptionError(f"{self.title}: which of its codes are alike isn't known")
 
     def codec(self, checkpoint: Checkpoint) -> Any:
         """The model that turns its codes into sound; None where the checkpoint has none."""

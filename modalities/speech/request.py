@@ -131,4 +131,5 @@ def prepared_request(model: Any, asked: Asked) -> Prepared:
 def sampling_of(prepared: Prepared, asked: Asked) -> Sampling:
     """How codes are drawn: as the prepared config says, with the request's seed."""
     config: Any = prepared.config
-    return Sampling(bool(config.do_sample), asked.seed if config.do_sample else None, asked.rule)
+    sample = bool(config.do_sample)
+    return Sampling(sample, asked.seed if sample else None, asked.rule, asked.approximate)

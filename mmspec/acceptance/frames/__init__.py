@@ -23,6 +23,8 @@ Rules:
     by_code: Sampling, code by code; the first rejection ends the round.
     by_frame: Sampling, each frame judged as one unit; keeps at least as many frames as `by_code`.
     block: Sampling, all frames judged together; keeps at least as many frames as `by_frame`.
+    grouped: Sampling, **approximate**: code by code, told apart by groups of similar codes only. It
+        says how far from the target's law each frame is; all other rules are exact.
 
 Unlike the rules for single units these take one request at a time and wait for the device: how
 many numbers a rule draws, and which laws it asks for, depends on what it draws.
@@ -33,6 +35,7 @@ filled with `-inf`).
 
 from mmspec.acceptance.frames.chance import Chance, Coins
 from mmspec.acceptance.frames.choices import code_noise, greedy, keyed
+from mmspec.acceptance.frames.grouped import grouped
 from mmspec.acceptance.frames.proposal import FREE, FrameDecision, FrameProposal
 from mmspec.acceptance.frames.sampling import block, by_code, by_frame
 
@@ -47,5 +50,6 @@ __all__ = [
     "by_frame",
     "code_noise",
     "greedy",
+    "grouped",
     "keyed",
 ]

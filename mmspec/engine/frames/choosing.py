@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from mmspec.acceptance import frames as rules
-from mmspec.acceptance.frames import FREE, Coins, FrameProposal
+from mmspec.acceptance.frames import FREE, Coins, FrameDecision, FrameProposal
+from mmspec.engine.approximating import Approximating
 from mmspec.engine.choosing import Sampling
 from mmspec.engine.frames.layout import Layout
 from mmspec.engine.processing import Processors
@@ -62,11 +63,14 @@ class FrameChooser:
         # Fresh noise still follows torch.manual_seed, as transformers' sampling does.
         self._generator = torch.Generator()
         self._generator.manual_seed(int(torch.randint(1 << 62, ())) if sampling.sample else 0)
+        self.approximating = Approximating(sampling.approximate, codebooks)
 
     def rule(self, proposal: Proposal) -> str:
         """The name of the rule that this proposal is judged by."""
         if not self._sampling.sample:
             return "greedy"
+        if self.approximating.allowance > 0:
+            return "grouped"
         if self._sampling.rule != "auto":
             return self._sampling.rule
         if self._sampling.seed is not None:
@@ -89,14 +93,18 @@ class FrameChooser:
             (indices of the accepted frames, the recovered or bonus frame).
         """
         scored = self._scored(rows, proposal, prefix)
+        self.approximating.begin(len(prefix) - prefix.prompt_length)
         rule = self.rule(proposal)
+        if rule == "grouped":
+            return _said(self.approximating.judge(scored))
         if rule == "greedy":
             decision = rules.greedy(scored)
         elif rule == "keyed":
             decision = rules.keyed(scored, self._noise(len(prefix), scored))
         else:
             decision = SAMPLING_RULES[rule](scored, Coins(self._generator))
-        return tuple(range(decision.accepted)), decision.next_frame
+        self.approximating.judged_exactly(decision.accepted + 1)
+        return _said(decision)
 
     def _scored(self, rows: Tensor, proposal: Proposal, prefix: FramePrefix) -> FrameProposal:
         shape = (len(proposal), self._codebooks)
@@ -161,6 +169,10 @@ class FrameChooser:
         seed = self._sampling.seed or 0
         positions = torch.arange(start, start + count, device=like.device)
         return rules.code_noise(seed, positions, self._codebooks, like.shape[-1])
+
+
+def _said(decision: FrameDecision) -> tuple[tuple[int, ...], Frame]:
+    return tuple(range(decision.accepted)), decision.next_frame
 
 
 class FramePick:
