@@ -46,7 +46,8 @@ class DelayedLayout:
         rows: rows of the whole output, the row of start marks included, where that is known.
 
     Raises:
-        OptionError: there are fewer rows than the delays take.
+        OptionError: there are fewer rows than the delays take; or end marks are to be seen, and
+            another codebook is as early as the one that says the end.
 
     Example:
         >>> from mmspec.factorizations import Codebook
@@ -61,6 +62,11 @@ class DelayedLayout:
         if self._frames is not None and self._frames < 0:
             raise OptionError(
                 f"{rows} rows are too few: delays of {steps.delays} take {self._latest + 1}"
+            )
+        if rows is None and steps.stop_units and 0 in steps.delays[1:]:
+            raise OptionError(
+                f"delays of {steps.delays} with end marks: the codes of a row are independent, so "
+                "only a codebook later than the first can end where the first has said so"
             )
 
     def forced(self, frames: Sequence[Frame], drafted: Sequence[Frame]) -> list[Frame]:
