@@ -1,0 +1,128 @@
+"""Guesses of how a frame of codes goes on once its first code is known.
+
+They come before the depth decoder is asked, so they cost next to nothing, and decide nothing: a
+right one saves passes of it (`mmspec.modalities.speech.depth`).
+
+Legend: K codebooks, V codes in a codebook, D width of the backbone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from mmspec.errors import InputError
+from mmspec.prefix import Frame
+from mmspec.state import DecoderState
+
+
+class Guess(Protocol):
+    """Says how a frame might go on."""
+
+    def __call__(self, hidden: Tensor, codes: Frame, previous: Frame | None) -> Frame:
+        """The codes that may follow in a frame.
+
+        Args:
+            hidden: the backbone's state at this frame, `[D]`.
+            codes: what is decided of it, at least one code.
+            previous: the frame before; None where there is none.
+
+        Returns:
+            Up to `K - len(codes)` codes.
+        """
+        ...
+
+
+def repeat_previous(hidden: Tensor, codes: Frame, previous: Frame | None) -> Frame:
+    """Guesses that a frame that begins as the one before it also goes on like it: as in silence.
+
+    Example:
+        >>> repeat_previous(torch.zeros(4), (7, 0), (7, 0, 2, 3))
+        (2, 3)
+        >>> repeat_previous(torch.zeros(4), (7, 1), (7, 0, 2, 3))
+        ()
+    """
+    known = len(codes)
+    return () if previous is None or previous[:known] != codes else previous[known:]
+
+
+class ParallelHeads:
+    """Guesses all codes at once, each by a head of its own on the backbone's state.
+
+    Attributes:
+        weight: `[D, K-1, V]`, on the state.
+        table: `[V, K-1, V]`, what the first code adds.
+    """
+
+    def __init__(self, weight: Tensor, table: Tensor) -> None:
+        self.weight, self.table = weight, table
+
+    def __call__(self, hidden: Tensor, codes: Frame, previous: Frame | None) -> Frame:
+        """The highest code of each head that isn't decided yet."""
+        known = len(codes) - 1
+        scores = torch.tensordot(hidden.to(self.weight.dtype), self.weight[:, known:], dims=1)
+        return tuple((scores + self.table[codes[0], known:]).argmax(-1).tolist())
+
+
+class Readable(Protocol):
+    """A target that has read its prompt and nothing behind it.
+
+    Attributes:
+        state: its memory.
+        first_hidden: its final state behind the prompt, `[D]`.
+        hidden: `[keep, D]`, behind the frames that it scored last.
+    """
+
+    state: DecoderState
+    first_hidden: Tensor
+    hidden: Tensor
+
+    def score(self, ids: Sequence[Any], keep: int) -> Tensor:
+        """Append frames."""
+        ...
+
+
+def states_at(target: Readable, frames: Sequence[Frame]) -> Tensor:
+    """The states `[n, D]` that n frames stand behind, if they follow the prompt: one pass.
+
+    The target is as before afterwards.
+    """
+    if len(frames) < 2:
+        return target.first_hidden[None][: len(frames)]
+    start = target.state.length
+    target.score(frames[:-1], keep=len(frames) - 1)
+    target.state.rollback(start)
+    return torch.cat([target.first_hidden[None], target.hidden])
+
+
+def fit_heads(
+    hidden: Tensor, frames: Sequence[Frame], vocab_size: int, ridge: float = 1.0
+) -> ParallelHeads:
+    """Heads that have seen what a model says: least squares onto its codes, in closed form.
+
+    Args:
+        hidden: the backbone's state at each of n frames, `[n, D]`.
+        frames: what was said there, K codes each.
+        vocab_size: V.
+        ridge: how much large weights are held against a fit.
+
+    Raises:
+        InputError: as many states as frames are needed, and one at least.
+
+    Source:
+        Ridge regression (Hoerl and Kennard 1970) onto one-hot codes.
+    """
+    if not 0 < len(hidden) == len(frames):
+        raise InputError(f"{len(hidden)} states for {len(frames)} frames: expected one for each")
+    width = hidden.shape[1]
+    codes = torch.tensor(list(frames), device=hidden.device)
+    seen = torch.cat([hidden.double(), one_hot(codes[:, 0], vocab_size).double()], dim=1)
+    said = one_hot(codes[:, 1:], vocab_size).double().flatten(1)
+    held = ridge * torch.eye(seen.shape[1], dtype=torch.float64, device=hidden.device)
+    found = torch.linalg.solve(seen.T @ seen + held, seen.T @ said).float()
+    weight, table = found.unflatten(1, (-1, vocab_size)).split([width, vocab_size])
+    return ParallelHeads(weight, table)
