@@ -64,7 +64,8 @@ def shadow(model: Any, loop: Loop) -> Any:
         name: _with_own_settings(part) if _has_settings(part) else part
         for name, part in model._modules.items()
     }
-    twin.__class__ = _shadow_class(type(model))
+    kind: Any = type(model)
+    twin.__class__ = _shadow_class(kind)
     twin.__dict__.update(_loop=loop, _original=model)
     return twin
 
@@ -80,7 +81,7 @@ def _with_own_settings(module: Any) -> Any:
 
 
 @functools.cache
-def _shadow_class(kind: type) -> type:
+def _shadow_class(kind: Any) -> Any:
     """A class like `kind` whose loop is its instance's `_loop`."""
 
     def sample(
