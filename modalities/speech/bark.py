@@ -34,10 +34,11 @@ from mmspec.modalities.speech.chain import (
     counted,
     drawing,
     models,
+    prepared_chain,
     units,
 )
 from mmspec.modalities.speech.family import Asked, Said
-from mmspec.modalities.speech.preparation import Loop, prepare, shadow
+from mmspec.modalities.speech.preparation import Loop, shadow
 from mmspec.modalities.vlm.checkpoint import Checkpoint as Model
 from mmspec.modalities.vlm.draft import ModelDraft
 from mmspec.modalities.vlm.prefixed import PrefixTarget
@@ -123,7 +124,7 @@ class StageDraft(ModelDraft):
     def _prepared(self, request: Request) -> Prepared:
         if request.inputs is None:  # a window is all ids, the same for both
             return replace(request.prepared, model=self.drafter.model)
-        return prepare(self.drafter.model, request.inputs(self.drafter))
+        return prepared_chain(self.drafter.model, request.inputs(self.drafter))
 
 
 class Bark(ChainFamily):
@@ -237,7 +238,7 @@ class Bark(ChainFamily):
             return {**text, **(asked.drafter_inputs or {})}
 
         with clock("prefill"):
-            prepared = prepare(model.semantic, text)
+            prepared = prepared_chain(model.semantic, text)
         semantic = yield from units(asked, "semantic", prepared, go=SEMANTIC, inputs=own_text)
         finish_reason, before = account.finish_reason, len(account.tally.trace)
         coarse = yield from _coarse(asked, semantic, orders)

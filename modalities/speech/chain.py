@@ -6,8 +6,9 @@ over units as a language model's. What isn't autoregressive behind them the libr
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -16,14 +17,15 @@ from torch import Tensor
 
 from mmspec.clock import Clock
 from mmspec.codebooks import CodeShare
+from mmspec.compat import quiet
 from mmspec.engine import BlockCosts, Policy, Sampling, Steps
-from mmspec.errors import InputError, ModelError
+from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.modalities.pair import Draft, Pair
 from mmspec.modalities.speech.family import Asked, Family
 from mmspec.modalities.vlm import family as vlm
 from mmspec.modalities.vlm.checkpoint import Checkpoint as Model
 from mmspec.modalities.vlm.draft import ModelDraft
-from mmspec.modalities.vlm.preparation import Prepared, check_mode
+from mmspec.modalities.vlm.preparation import Prepared, check_mode, prepare
 from mmspec.modalities.vlm.request import Inputs, Request, decoded
 from mmspec.prefix import Prefix
 from mmspec.proposals import Drafter, Proposal
@@ -136,9 +138,12 @@ class UnitLookup(LookupDrafter):
 
     def propose(self, prefix: Prefix, limit: int, pick: Pick | None) -> Proposal:  # type: ignore[override]
         """Up to `limit` units that followed."""
-        units: list[Any] = list(super().propose(prefix, limit, pick).ids)
-        ends = (place for place, unit in enumerate(units) if unit in self._never)
-        return deterministic(units[: next(ends, None)])
+        _, place = self._find(prefix)
+        if place is None:
+            return Proposal()
+        said, start = place
+        units: Sequence[Any] = said[start : start + limit]
+        return deterministic(list(itertools.takewhile(lambda u: u not in self._never, units)))
 
 
 class LookupDraft:
@@ -220,6 +225,19 @@ def _pair(asked: Asked, chain: str) -> Pair[Model]:
         _learned[pair] = {**learned, list(parts)[-1]: (pair.policy, pair.costs)}
     policy, costs = _learned[pair][chain]
     return Pair(parts[chain], _Handing(asked, chain, parts[chain]), policy, costs)
+
+
+def prepared_chain(model: Any, inputs: Mapping[str, Any], **options: Any) -> Prepared:
+    """What a causal model's own `generate` prepares.
+
+    Raises:
+        OptionError: an option that it refuses.
+    """
+    try:
+        with quiet():
+            return prepare(model, inputs, **options)
+    except (ValueError, TypeError) as error:
+        raise OptionError(" ".join(str(error).split())) from error
 
 
 def units(
