@@ -7,7 +7,7 @@ The decoder reads the prefix once, in front of the first row, and never attends 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -25,12 +25,11 @@ class MelodyTarget(RowsTarget):
 
     crosses = False
 
-    def _hidden(self, block: Tensor, parents: Sequence[int] | None) -> Tensor:
+    def _read(self, block: Tensor) -> Tensor:
         """The decoder's last hidden states `[B, n, D]`, those of a prefix that it reads in front.
 
         Args:
             block: ids `[B K, n]`.
-            parents: None.
         """
         return self._decoder(
             input_ids=block,

@@ -20,6 +20,7 @@ from mmspec.errors import OptionError
 from mmspec.factorizations import DelayedFrames
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.decoder import BlockTarget, block_layers
+from mmspec.modalities.speech.rows_lean import can_run_lean, lean_rows
 from mmspec.modalities.speech.state import BehindConditioning
 from mmspec.prefix import Frame
 
@@ -129,6 +130,8 @@ class RowsTarget(BlockTarget):
         self.max_rows = rows.count
         self.hidden = states.new_empty(0, states.shape[-1])
         self.hidden_from = 0
+        self._lean = can_run_lean(decoder)
+        self._sees = None if mask is None or bool(mask.all()) else mask.bool()[:, None, None]
 
     @property
     def takes_trees(self) -> bool:
@@ -166,6 +169,13 @@ class RowsTarget(BlockTarget):
 
     def _hidden(self, block: Tensor, parents: Sequence[int] | None) -> Tensor:
         """The decoder's last hidden states `[B, n, D]` for a block of ids `[B K, n]`."""
+        if self._lean and self.state.frozen > 0:  # conditioning and prompt were read
+            start = self.state.length + self.state.before
+            return lean_rows(self._decoder, self.state, block, start, self._sees)
+        return self._read(block)
+
+    def _read(self, block: Tensor) -> Tensor:
+        """The same by transformers' own forward, conditioning included at the first time."""
         return self._decoder(
             input_ids=block,
             encoder_hidden_states=self._states,

@@ -1,0 +1,74 @@
+"""The lean pass over delayed rows against transformers' own forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from mmspec.modalities.speech import rows as opened_rows
+from mmspec.modalities.speech.musicgen import FAMILY as MUSICGEN
+from mmspec.modalities.speech.musicgen_melody import FAMILY as MELODY
+from mmspec.modalities.speech.preparation import prepare
+from mmspec.modalities.speech.rows_lean import can_run_lean
+
+from .bed_musicgen import text, tiny, tiny_melody
+
+MODELS: dict[str, tuple[Any, Callable[[], Any]]] = {
+    "musicgen": (MUSICGEN, tiny),
+    "musicgen stereo": (MUSICGEN, lambda: tiny(codebooks=6, channels=2, text_width=12)),
+    "melody": (MELODY, tiny_melody),
+}
+BLOCKS = (3, 1, 4)
+
+
+def rows_of(family: Any, model: Any, inputs: Any, scale: float | None) -> torch.Tensor:
+    """Scores behind some blocks of rows, some of them rolled back in between."""
+    prepared = prepare(model, inputs, max_new_tokens=16, do_sample=False, guidance_scale=scale)
+    target = family.open(prepared, packed=False)
+    width, found = target.codebooks, [target.read_prompt()]
+    for number, size in enumerate(BLOCKS):
+        block = [
+            tuple((7 * number + 3 * row + k) % 32 for k in range(width)) for row in range(size)
+        ]
+        found.append(target.score(block, keep=size))
+        target.state.commit(target.state.length - (size > 1))
+    target.close()
+    return torch.cat(found)
+
+
+@pytest.mark.parametrize("scale", [None, 3.0])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_lean_pass_is_the_librarys_forward(
+    name: str, scale: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family, make = MODELS[name]
+    model, inputs = make(), text()
+    lean = rows_of(family, model, inputs, scale)
+    monkeypatch.setattr(opened_rows, "can_run_lean", lambda decoder: False)
+    own = rows_of(family, model, inputs, scale)
+    assert lean.shape == own.shape
+    torch.testing.assert_close(lean, own, rtol=1e-5, atol=1e-5)
+
+
+def test_padding_of_a_text_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = {name: value.clone() for name, value in text().items()}
+    inputs["attention_mask"][:, -2:] = 0
+    model = tiny()
+    lean = rows_of(MUSICGEN, model, inputs, 3.0)
+    monkeypatch.setattr(opened_rows, "can_run_lean", lambda decoder: False)
+    torch.testing.assert_close(lean, rows_of(MUSICGEN, model, inputs, 3.0), rtol=1e-5, atol=1e-5)
+
+
+def test_only_plain_decoders_run_lean() -> None:
+    decoder = tiny().decoder.model.decoder
+    assert can_run_lean(decoder)
+    handle = decoder.layers[0].fc1.register_forward_hook(lambda *_: None)
+    assert not can_run_lean(decoder), "a hook would not be called as often"
+    handle.remove()
+    decoder.config._attn_implementation = "eager"
+    assert not can_run_lean(decoder)
+    decoder.config._attn_implementation = "sdpa"
+    assert not can_run_lean(decoder.train())
