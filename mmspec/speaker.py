@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mmspec.acceptance.groups import Approximate
 from mmspec.clock import Clock
 from mmspec.codec_parity import when_decided
 from mmspec.drafting import policy_for
@@ -20,6 +21,7 @@ from mmspec.factorizations import CodeSteps
 from mmspec.grounding import Grounding, share_by_class, threshold_of
 from mmspec.loaded import Loaded, check_batch
 from mmspec.modalities.pair import Draft, Pair
+from mmspec.modalities.speech.alike import similar_codes
 from mmspec.modalities.speech.checkpoint import Checkpoint
 from mmspec.modalities.speech.codec import Codec, open_codec
 from mmspec.modalities.speech.family import Asked, FrameFamily, Said
@@ -52,9 +54,11 @@ class Speaker(Loaded[Checkpoint, Speech]):
                 config has it), `seed` (repeatable sampling, whatever drafts), `guidance` (the
                 scale of classifier-free guidance, 1 is none), `grounding` (find out which steps
                 rest on the text: True, or a threshold in nats), `earlier` (`Speech`es or code grids
-                of the same voice, for lookup), `sound` (False leaves the codec out), `streamer`,
-                `inputs` (what the model's processor made, instead of a text), and further options
-                of transformers' `generate`.
+                of the same voice, for lookup), `approximate` (**no longer exact**: a cosine; codes
+                whose embeddings have a higher one are alike), `budget` (how far from the target's
+                law an approximate output may be at most), `sound` (False leaves the codec out),
+                `streamer`, `inputs` (what the model's processor made, instead of a text), and
+                further options of transformers' `generate`.
 
         Raises:
             MMSpecError: a text or an option that can't be used, in one line.
@@ -142,6 +146,8 @@ class Speaker(Loaded[Checkpoint, Speech]):
         guidance: float | None = None,
         grounding: bool | float = False,
         earlier: Sequence[Any] = (),
+        approximate: float | None = None,
+        budget: float | None = None,
         sound: bool = True,
         streamer: Any = None,
         **options: Any,
@@ -157,6 +163,7 @@ class Speaker(Loaded[Checkpoint, Speech]):
             account,
             {**options, **self._as_generate_has_it(seconds, temperature, guidance)},
             seed=seed,
+            approximate=self._approximate(approximate, budget),
             earlier=[self._sequence(said) for said in earlier],
             streamer=streamer,
         )
@@ -167,6 +174,14 @@ class Speaker(Loaded[Checkpoint, Speech]):
                 samples = self.codec.decode(np.asarray(said.grid).reshape(len(said.grid), -1))
         drops = None if threshold is None else self._drops(asked, said)
         return self._speech(text, asked, said, samples, drops, threshold)
+
+    def _approximate(self, threshold: float | None, budget: float | None) -> Approximate | None:
+        if threshold is None:
+            if budget is not None:
+                raise OptionError("budget: only approximate acceptance spends one, see approximate")
+            return None
+        groups = similar_codes(self._target, _number("approximate", threshold))
+        return Approximate(groups, None if budget is None else _number("budget", budget))
 
     def _inputs(self, text: str) -> Mapping[str, Any]:
         if not isinstance(text, str) or not text.strip():

@@ -29,6 +29,7 @@ PARITY = {
     "L0": "greedy: the ids are those of ordinary decoding, one by one.",
     "L1": "sampled with a seed: the same ids whatever drafts, and with no drafter.",
     "L2": "sampled freely: the law of the output is the target's.",
+    "L3": "approximate: codes have another law than the target's.",
 }
 
 

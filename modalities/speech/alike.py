@@ -33,7 +33,7 @@ def similar_codes(checkpoint: Checkpoint, threshold: float) -> tuple[Groups, ...
 
 def _found(checkpoint: Checkpoint, threshold: float) -> tuple[Groups, ...]:
     tables = checkpoint.family.code_embeddings(checkpoint.model)
-    codebooks = checkpoint.steps.codebooks
+    codebooks = checkpoint.family.books(checkpoint.steps)
     if len(tables) == 1:  # one sequence holds the codes of all codebooks
         return (similar(tables[0], threshold, codebooks),)
     if len(tables) != len(codebooks):
