@@ -33,6 +33,8 @@ from mmspec.modalities.speech.chain import (
     check_text,
     counted,
     drawing,
+    hand_over,
+    log_probs,
     models,
     prepared_chain,
     units,
@@ -211,10 +213,6 @@ class Bark(ChainFamily):
             )
         return {name: value.to(checkpoint.device) for name, value in made.items()}
 
-    def without_text(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The same with every word masked out: what Bark reads where a text has ended."""
-        return {**inputs, "attention_mask": torch.zeros_like(inputs["input_ids"])}
-
     def codec(self, checkpoint: Checkpoint) -> Any:
         """The model's own; it may have more codebooks than are written."""
         return checkpoint.model.codec_model
@@ -226,10 +224,7 @@ class Bark(ChainFamily):
         """
         checkpoint, account = asked.pair.checkpoint, asked.account
         model, steps, clock = checkpoint.model, checkpoint.steps, account.clock
-        options = dict(asked.options)
-        if "max_new_tokens" in options:
-            options["semantic_max_new_tokens"] = options.pop("max_new_tokens")
-        orders = Orders.of(model, **asked.inputs, **options)
+        orders = Orders.of(model, **asked.inputs, **_options(asked))
         _check_request(model, asked.inputs, orders)
         text = {"input_ids": asked.inputs["input_ids"], **orders.semantic}
 
@@ -244,17 +239,33 @@ class Bark(ChainFamily):
         coarse = yield from _coarse(asked, semantic, orders)
         chained = steps.acoustic.chained
         rounds = account.tally.trace[before:]
-        account.codes.append(counted(rounds, chained, lambda index: index % chained))
-        fine: Sequence[Sequence[int]] = [()] * (len(steps.acoustic.codebooks) - chained)
+        books = len(steps.acoustic.codebooks)
+        account.codes.append(counted(rounds, books, lambda index: index % chained))
+        fine: Sequence[Sequence[int]] = [()] * (books - chained)
         if coarse:
             codes = yield Filling(lambda: _fine(asked, coarse, orders), clock)
             fine = codes[0, chained:].tolist()
         account.finish_reason = finish_reason
         sequence = (tuple(semantic), tuple(coarse), *map(tuple, fine))
         _, grid = steps.to_grid(sequence)
-        _hand_over(asked.streamer, grid)
+        hand_over(asked.streamer, grid)
         sampling = drawing(asked, any(_draws(orders)))
         return Said(grid, steps.has_ended(sequence), sequence, 0, sampling)
+
+    def log_probs(self, asked: Asked, said: Said, *, text: bool) -> list[float]:
+        """Of the semantic units; coarse ones read these and no text, so they lose nothing by it.
+
+        A text is dropped as Bark reads the rest of a short one: as padding.
+        """
+        model, inputs = asked.pair.checkpoint.model, dict(asked.inputs)
+        if not text:
+            inputs["attention_mask"] = torch.zeros_like(inputs["input_ids"])
+        orders = Orders.of(model, **inputs, **_options(asked))
+        prompt = {"input_ids": inputs["input_ids"], **orders.semantic}
+        semantic, coarse = said.sequence[:2]
+        chain = self.chains(model, packed=False)["semantic"]
+        found = log_probs(chain, prepared_chain(model.semantic, prompt), semantic)
+        return [*found, *[0.0] * len(coarse)]
 
 
 FAMILY = Bark()
@@ -379,6 +390,14 @@ def check(model: Any, steps: StagedCodes) -> None:
             raise ModelError(message)
 
 
+def _options(asked: Asked) -> dict[str, Any]:
+    """Of `generate`; a length is the semantic stage's, and the others take none."""
+    options = dict(asked.options)
+    if "max_new_tokens" in options:
+        options["semantic_max_new_tokens"] = options.pop("max_new_tokens")
+    return options
+
+
 def _check_request(model: Any, inputs: Mapping[str, Any], orders: Orders) -> None:
     most = orders.settings.max_input_semantic_length
     known = model.semantic.config.input_vocab_size - orders.settings.text_encoding_offset
@@ -460,13 +479,6 @@ def _fine(asked: Asked, coarse: Sequence[int], orders: Orders) -> Tensor:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return model.generate(ids, **orders.fine)
-
-
-def _hand_over(streamer: Any, grid: Grid) -> None:
-    """All frames at once: none is whole before its fine codes are."""
-    if streamer is not None:
-        for frame in grid:
-            streamer.put(torch.tensor([frame]))
 
 
 @torch.no_grad()

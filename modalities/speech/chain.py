@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor
 
 from mmspec.clock import Clock
@@ -20,6 +21,7 @@ from mmspec.codebooks import CodeShare
 from mmspec.compat import quiet
 from mmspec.engine import BlockCosts, Policy, Sampling, Steps
 from mmspec.errors import InputError, ModelError, OptionError
+from mmspec.factorizations.codes import Grid
 from mmspec.modalities.pair import Draft, Pair
 from mmspec.modalities.speech.family import Asked, Family
 from mmspec.modalities.vlm import family as vlm
@@ -35,6 +37,10 @@ from mmspec.trace import Round
 
 if TYPE_CHECKING:
     from mmspec.modalities.speech.checkpoint import Checkpoint
+
+
+BLOCK = 256
+"""Units that are read again at a time."""
 
 
 class ChainModel(vlm.Family):
@@ -309,6 +315,29 @@ def counted(trace: Sequence[Round], width: int, column: Callable[[int], int | No
     return CodeShare(decided, tuple(proposed), tuple(judged), tuple(agreed))
 
 
+@torch.no_grad()
+def log_probs(model: Model, prepared: Prepared, ids: Sequence[int]) -> list[float]:
+    """The log-probability of each unit behind a prompt and those before it, by the model's own law.
+
+    Args:
+        model: that writes the chain.
+        prepared: its prompt.
+        ids: what was said behind it.
+    """
+    target = model.family.open(prepared, packed=False)
+    try:
+        rows = [target.read_prompt()]
+        for start in range(0, len(ids) - 1, BLOCK):
+            block = ids[start : min(start + BLOCK, len(ids) - 1)]
+            rows.append(target.score(block, keep=len(block)))
+        chances = torch.cat(rows)[: len(ids)].double().log_softmax(-1)
+        return chances.gather(-1, torch.tensor([[i] for i in ids], device=target.device))[
+            :, 0
+        ].tolist()
+    finally:
+        target.close()
+
+
 def check_text(ids: Any, vocab_size: int, most: int) -> None:
     """Raise where a text's ids can't be read.
 
@@ -337,6 +366,14 @@ def check_text(ids: Any, vocab_size: int, most: int) -> None:
             f"the text has id {int(strange[0])}, the model knows 0 to {vocab_size - 1}: is the "
             "tokenizer another model's?"
         )
+
+
+def hand_over(streamer: Any, grid: Grid) -> None:
+    """Give a streamer all frames at once: none is whole before its filled codes are."""
+    if streamer is not None:
+        for frame in grid:
+            streamer.put(torch.tensor([frame]))
+        streamer.end()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,7 +18,7 @@ from transformers import LogitsProcessor
 
 from mmspec.engine import Steps
 from mmspec.engine.processing import MEMORYLESS
-from mmspec.errors import InputError, ModelError
+from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations import TimeMajorFrames
 from mmspec.factorizations.codes import Grid
 from mmspec.modalities.speech.chain import (
@@ -27,6 +27,7 @@ from mmspec.modalities.speech.chain import (
     check_text,
     counted,
     drawing,
+    log_probs,
     prepared_chain,
     units,
 )
@@ -291,6 +292,35 @@ class Orpheus(ChainFamily):
             sampling,
             first_step=steps.steps(given),
         )
+
+    def log_probs(self, asked: Asked, said: Said, *, text: bool) -> list[float]:
+        """Of all units behind the prompt; the text is what stands between its marks.
+
+        Raises:
+            OptionError: the prompt has no such marks, so nobody knows what its text is.
+        """
+        model, marks = asked.pair.checkpoint.model, self.marks
+        prompt, emitted = list(said.sequence[: said.prompt_length]), list(said.sequence)
+        if not text:
+            begin, end = _text_in(prompt, marks)
+            del prompt[begin:end]
+        inputs = {"input_ids": torch.tensor([prompt], device=model.device)}
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        prepared = prepared_chain(model, inputs, max_new_tokens=len(emitted) + 1)
+        chain = self.chains(model, packed=False)["speech"]
+        return log_probs(chain, prepared, emitted[said.prompt_length :])
+
+
+def _text_in(prompt: Sequence[int], marks: Marks) -> tuple[int, int]:
+    """Where the last text begins and ends."""
+    try:
+        end = len(prompt) - 1 - prompt[::-1].index(marks.behind[0])
+        return end - prompt[:end][::-1].index(marks.before[-1]), end
+    except ValueError:
+        raise OptionError(
+            f"the prompt has no text between {marks.before[-1]} and {marks.behind[0]}: it can't "
+            "be dropped"
+        ) from None
 
 
 def levels(grid: Grid) -> tuple[list[int], ...]:

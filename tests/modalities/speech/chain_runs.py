@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -67,3 +67,19 @@ def said_by(
     request = {name: how.pop(name) for name in OF_REQUEST if name in how}
     said = run_alone(family.say(Asked(pair, given, account, how, **request)))
     return said, account.report(said.sampling, costs), account
+
+
+def read_again(
+    family: Family, model: Any, given: Mapping[str, Any], said: Said, *, text: bool, **options: Any
+) -> list[float]:
+    """The log-probabilities of what was said."""
+    target = Checkpoint.of(model, packed=False, family=family)
+    pair = Pair(target, NoDraft(), FixedPolicy(0), BlockCosts())
+    account = Account(Clock(torch.device("cpu")))
+    return family.log_probs(Asked(pair, given, account, options), said, text=text)
+
+
+def chances(rows: torch.Tensor, ids: Sequence[int]) -> list[float]:
+    """The log-probabilities of units by the rows before them."""
+    laws = rows.double().log_softmax(-1)
+    return [float(law[unit]) for law, unit in zip(laws, ids, strict=True)]

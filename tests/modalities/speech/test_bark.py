@@ -26,7 +26,7 @@ from mmspec.modalities.speech.preparation import prepare
 from mmspec.prefix import Prefix
 
 from . import bed_bark as bed
-from .chain_runs import PAST_THE_END, drafted_by, lookup, wrong
+from .chain_runs import PAST_THE_END, chances, drafted_by, lookup, read_again, wrong
 from .keyed import drawing
 
 ENDS_EARLY, ENDS_AT_ONCE, GOES_ON = (1, 0), (1, 1), (2, 0)
@@ -231,8 +231,9 @@ def test_what_is_filled_is_in_no_figure_of_acceptance() -> None:
     units, frames = len(codes.sequence[0]), len(codes.grid)
     steps = FAMILY.descriptor(model)
     assert report.tokens == units + bed.CHAINED * frames == steps.decisions(units)
-    assert report.by_codebook.decided == bed.CHAINED * frames
-    assert len(report.by_codebook.proposed) == bed.CHAINED
+    share = report.by_codebook
+    assert share.decided == bed.CHAINED * frames
+    assert share.proposed[bed.CHAINED :] == share.judged[bed.CHAINED :] == (0,) * 3
     reads = -(-max(0, frames - bed.FINE_READS) // bed.FINE_HISTORY) + 1
     assert runs[0] == reads * (bed.BOOKS - bed.CHAINED)
     assert account.clock.seconds["post"] > 0
@@ -255,7 +256,8 @@ def test_acceptance_by_codebook_is_that_of_the_coarse_chain() -> None:
                 judged[(place - semantic + offset) % 2] += 1
                 agreed[(place - semantic + offset) % 2] += offset < done.accepted
         place += len(done.emitted)
-    assert (list(report.by_codebook.judged), list(report.by_codebook.agreed)) == (judged, agreed)
+    share = report.by_codebook
+    assert (list(share.judged[:2]), list(share.agreed[:2])) == (judged, agreed)
 
 
 def test_the_sound_is_the_librarys() -> None:
@@ -502,9 +504,19 @@ def test_a_mark_of_the_coarse_stage_is_never_clipped_to_a_code() -> None:
 
 def test_the_text_may_be_dropped() -> None:
     model, given = bed.tiny(0), bed.inputs(0)
-    without = FAMILY.without_text(given)
+    without = {**given, "attention_mask": torch.zeros_like(given["input_ids"])}
     same(model, without, "ngram")
-    assert bed.said(model, without)[0].grid != bed.said(model, given)[0].grid
+    codes, report, _ = bed.said(model, given)
+    assert bed.said(model, without)[0].grid != codes.grid
+    emitted = list(codes.sequence[0])
+    for inputs, text in ((given, True), (without, False)):
+        orders = Orders.of(model, **inputs)
+        prepared = prepare(model.semantic, {"input_ids": inputs["input_ids"]} | orders.semantic)
+        rows = rows_without_memory(model.semantic, prepared.inputs["inputs_embeds"], emitted)
+        found = read_again(FAMILY, model, given, codes, text=text)
+        assert found[: len(emitted)] == pytest.approx(chances(rows[:-1], emitted), abs=1e-4)
+        assert set(found[len(emitted) :]) == {0.0}
+        assert len(found) == report.tokens
 
 
 def test_a_length_is_the_semantic_stages() -> None:

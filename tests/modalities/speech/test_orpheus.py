@@ -20,7 +20,7 @@ from mmspec.modalities.speech.orpheus import Marks, Orpheus, SlotMask, levels, s
 from mmspec.proposals.scripted import ScriptedDrafter
 
 from . import bed_orpheus as bed
-from .chain_runs import PAST_THE_END, drafted_by, lookup, wrong
+from .chain_runs import PAST_THE_END, chances, drafted_by, lookup, read_again, wrong
 from .keyed import drawing
 
 ENDS, GOES_ON = (0, 0), (4, 0)
@@ -441,6 +441,27 @@ def test_what_the_voice_said_before_is_looked_up() -> None:
     again, report, _ = bed.said(model, given, lookup, earlier=[plain.sequence])
     assert again.grid == plain.grid
     assert report.accepted > without.accepted
+
+
+def test_units_are_read_again_with_and_without_the_text() -> None:
+    model, given = bed.tiny(ENDS[0]), bed.inputs(ENDS[1])
+    said, report, _ = bed.said(model, given, lookup)
+    emitted = bed.behind(said)
+    marks = [bed.HUMAN, bed.TEXT_ENDS, bed.HUMAN_ENDS]
+    for prompt, text in ((given["input_ids"][0].tolist(), True), (marks, False)):
+        with torch.no_grad():
+            whole = torch.tensor([[*prompt, *emitted]])
+            rows = model(whole, use_cache=False).logits[0, len(prompt) - 1 : -1]
+        found = read_again(bed.STRICT, model, given, said, text=text)
+        assert found == pytest.approx(chances(rows, emitted), abs=1e-4)
+        assert len(found) == report.tokens
+
+
+def test_a_prompt_without_marks_has_no_text_to_drop() -> None:
+    model, given = bed.tiny(0), {"input_ids": torch.tensor([[1, 2, bed.MODEL, bed.START]])}
+    said, _, _ = bed.said(model, given)
+    with pytest.raises(OptionError, match="no text between 30 and 31"):
+        read_again(bed.STRICT, model, given, said, text=False)
 
 
 class Snac:
