@@ -107,6 +107,16 @@ class CsmFamily(FrameFamily):
         """A smaller CSM: one frame at a time, its codes one by one."""
         return DepthDraft(target, drafter, name)
 
+    def check_drafter(self, model: Any, drafter: Any) -> None:
+        """Raise where a smaller model decides other frames than the target.
+
+        Raises:
+            ModelError: names both sides.
+        """
+        own, others = self.descriptor(model), self.descriptor(drafter)
+        if own != others:
+            raise ModelError(f"the target writes {_in_words(own)}, the drafter {_in_words(others)}")
+
     def decoder(self, model: Any) -> Any:
         """The backbone."""
         return model.backbone_model
@@ -244,6 +254,14 @@ def grids(model: Any, sequences: Tensor) -> list[Grid]:
         ends = [count for count, frame in enumerate(row, 1) if steps.stopping(frame)]
         found.append(steps.to_grid(row[: ends[0]] if ends else row))
     return found
+
+
+def _in_words(steps: DepthFrames) -> str:
+    book = steps.codebooks[0]
+    return (
+        f"{len(steps.codebooks)} codebooks of {book.codes} codes and {book.vocab_size} ids, "
+        f"end mark {book.end}, padding {book.pad}"
+    )
 
 
 def _own(prepared: Prepared) -> CsmPrepared:

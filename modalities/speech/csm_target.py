@@ -69,8 +69,8 @@ class CsmTarget(BlockTarget):
     Attributes:
         hidden: final states behind the frames that were scored last, `[keep, D]`; behind the
             prompt, `[1, D]`, if none were.
-        first_hidden: the final state behind the prompt, `[D]`.
         hidden_from: position of the first of these frames.
+        first_hidden: the final state behind the prompt, `[D]`.
         states: final states that the frames of this round stand behind, `[m, D]`: `hidden`; where
             nothing is committed yet, with that in front which the first scored frame is behind.
         behind: the m frames in front of these frames; None for the last position of a text.
@@ -140,7 +140,8 @@ class CsmTarget(BlockTarget):
         self.forwards += 1
         self._uncommitted = self.state.mark().epoch
         self.first_hidden = found[0, -1]
-        self._stand(found[0, -1:], [self.prompt[-1] if self.prompt else None])
+        self.states, self.behind = found[0, -1:], [self.prompt[-1] if self.prompt else None]
+        self._ends = {self.state.length: (self.first_hidden, self.behind[0])}
         return self._logits(self.states).float().unsqueeze(1)
 
     @torch.no_grad()
@@ -148,20 +149,16 @@ class CsmTarget(BlockTarget):
         """Append frames; float32 logits `[keep, 1, V]` of the first code behind the last `keep`."""
         start = self.state.length
         logits = super().score(ids, keep, parents)
+        self.hidden = self.hidden[:keep]  # nothing where nothing was kept
         self.hidden_from = self.state.length - keep
-        states, behind = self.hidden, list(ids[len(ids) - keep :])
+        self.states, self.behind = self.hidden, list(ids[len(ids) - keep :])
         # A committed frame is fed with the block. Before there is one, nothing in it is what the
         # first frame of the round stands behind.
         if keep == len(ids) and self.state.mark().epoch == self._uncommitted:
             last, before = self._ends[start]
-            states, behind = torch.cat([last[None], states]), [before, *behind]
-        self._stand(states, behind)
+            self._ends[self.state.length] = self.hidden[-1], ids[-1]
+            self.states, self.behind = torch.cat([last[None], self.hidden]), [before, *ids]
         return logits.unsqueeze(1)
-
-    def _stand(self, states: Tensor, behind: Sequence[Frame | None]) -> None:
-        self.states, self.behind = states, behind
-        if len(states):
-            self._ends[self.state.length] = states[-1], behind[-1]
 
     def _hidden(self, block: Tensor, parents: Sequence[int] | None) -> Tensor:
         return self._read(input_ids=block)

@@ -115,6 +115,26 @@ def text(length: int = 9, seed: int = 0) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
+@functools.cache
+def processor() -> Any:
+    """Letters for words, as the library puts tokenizer and feature extractor together."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    letters = "abcdefghijklmnopqrstuvwxyz [0123]"
+    vocabulary = {"<bos>": 1, **{letter: 2 + at for at, letter in enumerate(letters)}}
+    vocabulary |= {"<|AUDIO|>": AUDIO, "<|audio_eos|>": AUDIO_END, "<pad>": SILENT, "<unk>": 49}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer = hf.PreTrainedTokenizerFast(
+        tokenizer_object=words,
+        pad_token="<pad>",
+        bos_token="<bos>",
+        unk_token="<unk>",
+        additional_special_tokens=["<|AUDIO|>", "<|audio_eos|>"],
+    )
+    return hf.CsmProcessor(hf.EncodecFeatureExtractor(sampling_rate=RATE), tokenizer)
+
+
 def voiced(frames: Sequence[int] = (6,), seed: int = 0) -> dict[str, Tensor]:
     """Words behind recordings of so many frames each."""
     generator = torch.Generator().manual_seed(seed)

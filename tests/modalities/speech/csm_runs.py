@@ -89,16 +89,17 @@ def run(
     guess: Any = None,
     seed: int | None = None,
     rule: str = "auto",
+    packed: bool = False,
     **options: Any,
 ) -> Run:
     """Decode a request; a drafter that fails is a failure."""
     family = CsmFamily(guess)
-    checkpoint = Checkpoint.of(model, packed=False, family=family)
+    checkpoint = Checkpoint.of(model, packed=packed, family=family)
     pair = Pair(checkpoint, draft or NoDraft(), FixedPolicy(gamma), BlockCosts())
     account = Account(Clock(torch.device("cpu")))
     asked = Asked(pair, inputs, account, options, seed=seed, rule=rule)
     prepared = family.prepare(model, inputs, **{"max_new_tokens": FRAMES, **options})
-    target = cast(CsmTarget, family.open(prepared, packed=False))
+    target = cast(CsmTarget, family.open(prepared, packed=packed))
     try:
         row = target.read_prompt()
         with pair.session(

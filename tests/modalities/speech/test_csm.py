@@ -16,12 +16,13 @@ from mmspec.acceptance.frames import code_noise
 from mmspec.errors import InputError, ModelError, OptionError, StateError
 from mmspec.factorizations import DepthFrames
 from mmspec.modalities.pair import Draft
+from mmspec.modalities.speech.checkpoint import Checkpoint
 from mmspec.modalities.speech.csm import FAMILY, check, grids, split
 from mmspec.modalities.speech.csm_request import prepare
 from mmspec.modalities.speech.depth_guesses import Guess, repeat_previous
 from mmspec.prefix import Frame
 from mmspec.proposals import Drafter
-from mmspec.proposals.frames import LookupDrafter, RepeatDrafter
+from mmspec.proposals.frames import HeadsDrafter, LookupDrafter, RepeatDrafter
 
 from . import bed_csm as bed
 from .csm_runs import FRAMES, Drafting, Telling, opened, run
@@ -80,6 +81,41 @@ def drafts(name: str, model: Any, prompt: str) -> Draft | None:
     if name == "told":
         return Telling(frames)
     return Telling(frames, spoilt_in(int(name[-1])))
+
+
+@contextmanager
+def drawing(seed: int, places: Iterator[tuple[int, int]]) -> Iterator[None]:
+    """While this is open, each draw of the library's is made by the noise of the next place."""
+
+    def multinomial(law: Tensor, num_samples: int, **more: Any) -> Tensor:
+        frame, codebook = next(places)
+        noise = code_noise(seed, torch.tensor([frame]), codebook + 1, law.shape[-1])
+        return (law.double().log() + noise[:, codebook]).argmax(-1, keepdim=True)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "multinomial", multinomial)
+        yield
+
+
+SAMPLED: dict[str, tuple[dict[str, Any], range]] = {
+    "both": (
+        {"do_sample": True, "temperature": 0.8, "top_k": 9, "depth_decoder_do_sample": True}
+        | {"depth_decoder_temperature": 1.3, "depth_decoder_top_p": 0.9},
+        range(BOOKS),
+    ),
+    "backbone": ({"do_sample": True, "temperature": 1.2}, range(1)),
+    "depth": ({"do_sample": False, "depth_decoder_do_sample": True}, range(1, BOOKS)),
+}
+"""Options, and the codebooks that they have sampled."""
+
+
+def sampled(name: str, seed: int) -> list[Frame]:
+    """What the library says if its draws are made by the noise of a seed."""
+    options, books = SAMPLED[name]
+    places = iter([(frame, k) for frame in range(FRAMES) for k in books])
+    with drawing(seed, places):
+        rows = bed.library_rows(bed.shared(), bed.text(), max_new_tokens=FRAMES, **options)
+    return rows[0]
 
 
 DRAFTERS = ("nobody", "told", "wrong in 0", "wrong in 1", "wrong in 3", "copy", "another")
@@ -172,6 +208,43 @@ def test_a_copy_is_always_right(gamma: int, guess: Guess | None) -> None:
     assert got.forwards == 1 + rounds
     assert got.frames == bed.library_rows(model, given, max_new_tokens=frames)[0]
     assert got.account.by_drafter["model"][0] == draft.opened.forwards
+
+
+def test_a_drafting_model_is_opened_by_its_kind() -> None:
+    model, given = bed.shared(), bed.voiced()
+    checkpoint = Checkpoint.of(model, packed=False, family=FAMILY)
+    draft = FAMILY.model_draft(checkpoint, bed.tiny(), "small")
+    got = run(model, given, draft, 3)
+    assert got.kept == [(3, 3)] * 3
+    # Its prompt, two frames behind the first one, then three passes a round.
+    assert got.account.by_drafter == {"small": (1 + 2 + 3 + 3, "own")}
+    with pytest.raises(ModelError, match="the drafter 3 codebooks"):
+        FAMILY.model_draft(checkpoint, bed.shared(books=3), "small")
+
+
+def test_layers_may_run_packed() -> None:
+    model, given = bed.shared(), bed.text()
+    assert tuple(run(model, given, packed=True).frames) == said(model)
+    draft = Telling(said(model), spoilt_in(1))
+    assert tuple(run(model, given, draft, packed=True).frames) == said(model)
+
+
+class Heads:
+    """Heads on the backbone's state, drawn at random."""
+
+    name = "heads"
+
+    def open(self, opening: Any) -> Drafter:
+        weight = torch.randn(3, BOOKS, VOCAB, bed.WIDTH, generator=torch.Generator().manual_seed(0))
+        return HeadsDrafter(opening.target, lambda state: weight @ state, 3)
+
+
+@pytest.mark.parametrize("options", [{}, SAMPLED["both"][0]])
+def test_heads_for_coming_frames_cost_no_code(options: dict[str, Any]) -> None:
+    model, given = bed.shared(), bed.text()
+    got = run(model, given, Heads(), 3, seed=3 if options else None, **options)
+    assert got.frames == (sampled("both", 3) if options else list(said(model)))
+    assert max(drafted for drafted, _ in got.kept) == 3
 
 
 def test_depth_passes_are_counted_apart() -> None:
@@ -420,41 +493,6 @@ def test_processors_of_the_users_are_shown_what_the_library_shows_them() -> None
             assert len(ours.shown) == len(theirs.shown)
 
 
-@contextmanager
-def drawing(seed: int, places: Iterator[tuple[int, int]]) -> Iterator[None]:
-    """While this is open, each draw of the library's is made by the noise of the next place."""
-
-    def multinomial(law: Tensor, num_samples: int, **more: Any) -> Tensor:
-        frame, codebook = next(places)
-        noise = code_noise(seed, torch.tensor([frame]), codebook + 1, law.shape[-1])
-        return (law.double().log() + noise[:, codebook]).argmax(-1, keepdim=True)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "multinomial", multinomial)
-        yield
-
-
-SAMPLED: dict[str, tuple[dict[str, Any], range]] = {
-    "both": (
-        {"do_sample": True, "temperature": 0.8, "top_k": 9, "depth_decoder_do_sample": True}
-        | {"depth_decoder_temperature": 1.3, "depth_decoder_top_p": 0.9},
-        range(BOOKS),
-    ),
-    "backbone": ({"do_sample": True, "temperature": 1.2}, range(1)),
-    "depth": ({"do_sample": False, "depth_decoder_do_sample": True}, range(1, BOOKS)),
-}
-"""Options, and the codebooks that they have sampled."""
-
-
-def sampled(name: str, seed: int) -> list[Frame]:
-    """What the library says if its draws are made by the noise of a seed."""
-    options, books = SAMPLED[name]
-    places = iter([(frame, k) for frame in range(FRAMES) for k in books])
-    with drawing(seed, places):
-        rows = bed.library_rows(bed.shared(), bed.text(), max_new_tokens=FRAMES, **options)
-    return rows[0]
-
-
 @pytest.mark.parametrize("drafter", ["nobody", "told", "wrong in 1", "copy", "another"])
 @pytest.mark.parametrize("name", SAMPLED)
 def test_seeded_frames_are_the_librarys_under_the_same_noise(name: str, drafter: str) -> None:
@@ -665,9 +703,31 @@ def test_inputs_that_cannot_be_read_are_refused() -> None:
 
 
 def test_a_drafter_with_other_frames_is_refused() -> None:
-    with pytest.raises(ModelError, match="the target writes DepthFrames"):
+    with pytest.raises(ModelError, match="the drafter 3 codebooks of 16 codes"):
         FAMILY.check_drafter(bed.shared(), bed.shared(books=3))
     FAMILY.check_drafter(bed.shared(), bed.shared(1, 1))
+
+
+def test_a_text_becomes_what_the_librarys_processor_makes_of_it() -> None:
+    model = bed.shared()
+    checkpoint = Checkpoint.of(model, bed.processor(), packed=False, family=FAMILY)
+    plain, first, second = (
+        FAMILY.text_inputs(checkpoint, text) for text in ("so be it", "[0]so be it", "[1]so be it")
+    )
+    assert plain["input_ids"].tolist() == first["input_ids"].tolist()
+    assert plain["input_ids"].shape == (1, 11)
+    assert (plain["input_ids"] != second["input_ids"]).sum() == 1
+    assert run(model, plain).frames == bed.library_rows(model, plain, max_new_tokens=FRAMES)[0]
+    assert FAMILY.codec(checkpoint) is model.codec_model
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("  ", "empty"), ("so <|AUDIO|> be it", "no audio were provided")]
+)
+def test_a_text_that_cannot_be_said_is_refused(text: str, message: str) -> None:
+    checkpoint = Checkpoint.of(bed.shared(), bed.processor(), packed=False, family=FAMILY)
+    with pytest.raises(InputError, match=f"(?i){message}"):
+        FAMILY.text_inputs(checkpoint, text)
 
 
 def test_a_first_guess_of_a_drafters_cost_counts_its_depth_decoder_per_code() -> None:
