@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mmspec.acceptance.ledger import DistanceLedger
 from mmspec.cli.running import Run
 from mmspec.compare import Comparison, Difference
 from mmspec.grounding import Grounding, share_by_class
@@ -220,6 +221,14 @@ class TestFigures:
         shown = page(recording(), recording(), Failure("c.wav", "c.wav: nothing there"))
         (total,) = shown.of("tr", "total")
         assert total.text.split()[:7] == ["all", "6.0", "s", "12", "6", "2.00", "8"]
+
+    def test_what_an_approximate_run_has_spent(self) -> None:
+        spent = DistanceLedger((0.25, 0.0, 0.5))
+        report = replace(SAID.report, exact=False, parity="L3", distance=spent)
+        shown = " ".join(page(recording(replace(SAID, report=report))).of("body")[0].text.split())
+        assert "Exactness L3: approximate: codes have another law" in shown
+        assert "Distance spent, in total variation: 0.7500 on 2 of 3 steps." in shown
+        assert "Distance spent" not in page(recording()).of("body")[0].text
 
     def test_classes(self) -> None:
         grounding = Grounding(1.0, (1.25, 0.5, 3.0, 0.0, -1.0))
