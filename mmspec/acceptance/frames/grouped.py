@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from mmspec.acceptance.frames.sampling import _bonus, _own_frame
 from mmspec.acceptance.groups import Groups
 
 _ROUNDING = 1e-12  # what is left of a distance of 0 after sums over a vocabulary
+_alone = functools.cache(Groups.singletons)
 
 
 class Verdict(NamedTuple):
@@ -123,7 +125,7 @@ def grouped(
             f"groups over {[one.size for one in groups]} codes; expected {proposal.codebooks} "
             f"codebooks of {size}"
         )
-    reading, alone = Reading(proposal), Groups.singletons(size)
+    reading = Reading(proposal)
     spent = [0.0]
     for frame_idx, drafted in enumerate(reading.drafted):
         for codebook in reading.decided(frame_idx):
@@ -135,7 +137,7 @@ def grouped(
             coarse = Coarse(*laws, groups[codebook])
             distance = coarse.distance
             if math.fsum([*spent, distance]) > allowance:
-                coarse, distance = Coarse(*laws, alone), 0.0
+                coarse, distance = Coarse(*laws, _alone(size)), 0.0
             spent[-1] += distance
             verdict = coarse.judge(drafted[codebook], chance)
             if not verdict.kept:
