@@ -267,9 +267,15 @@ def units(
 
     Raises:
         InputError: several texts in one request, or a padded one.
-        OptionError: a way to generate that isn't one unit after the other.
+        OptionError: a way to generate that isn't one unit after the other, or approximate
+            acceptance.
     """
     check_mode(prepared.config)
+    if asked.approximate is not None:
+        raise OptionError(
+            "approximate acceptance judges codes of frames; here a step decides one unit, and some "
+            "are marks or words: leave it out"
+        )
     if len(prepared.input_ids) != 1:
         raise InputError(f"found {len(prepared.input_ids)} texts in one request: pass them singly")
     if prepared.is_padded:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from mmspec.clock import Clock
-from mmspec.engine import BlockCosts, FixedPolicy, run_alone
+from mmspec.engine import BlockCosts, FixedPolicy, run_alone, run_together
 from mmspec.engine.account import Account
 from mmspec.modalities.pair import NoDraft, Pair
 from mmspec.modalities.speech.chain import ChainDraft, LookupDraft
@@ -17,7 +17,7 @@ from mmspec.modalities.speech.family import Asked, Family, Said
 from mmspec.proposals.scripted import ScriptedDrafter
 from mmspec.report import Report
 
-OF_REQUEST = ("seed", "rule", "earlier", "streamer", "drafter_inputs")
+OF_REQUEST = ("seed", "rule", "approximate", "earlier", "streamer", "drafter_inputs")
 PAST_THE_END = 60
 
 
@@ -61,12 +61,31 @@ def said_by(
         **how: of a request (`OF_REQUEST`), the others of `generate`.
     """
     target = Checkpoint.of(model, packed=how.pop("packed", False), family=family)
-    kind, costs = NoDraft() if draft is None else draft(target), BlockCosts()
-    pair = Pair(target, kind, FixedPolicy(gamma), costs)
-    account = Account(Clock(torch.device("cpu")))
+    kind = NoDraft() if draft is None else draft(target)
+    pair = Pair(target, kind, FixedPolicy(gamma), BlockCosts())
+    asked = asking(pair, given, **how)
+    said = run_alone(family.say(asked))
+    return said, asked.account.report(said.sampling, pair.costs), asked.account
+
+
+def asking(pair: Pair, given: Mapping[str, Any], **how: Any) -> Asked:
+    """A request with an account of its own."""
     request = {name: how.pop(name) for name in OF_REQUEST if name in how}
-    said = run_alone(family.say(Asked(pair, given, account, how, **request)))
-    return said, account.report(said.sampling, costs), account
+    return Asked(pair, given, Account(Clock(torch.device("cpu"))), how, **request)
+
+
+def said_together(
+    family: Family, model: Any, several: Sequence[Mapping[str, Any]], width: int, **how: Any
+) -> list[Said]:
+    """Several requests side by side, with lookup."""
+    target = Checkpoint.of(model, packed=False, family=family)
+    pair = Pair(target, LookupDraft(), FixedPolicy(4), BlockCosts())
+    requests = [family.say(asking(pair, given, **how)) for given in several]
+    found = dict(run_together(requests, width))
+    for said in found.values():
+        if isinstance(said, Exception):
+            raise said
+    return [found[number] for number in range(len(several))]
 
 
 def read_again(

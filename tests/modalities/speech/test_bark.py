@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import AlternatingCodebooksLogitsProcessor, LogitsProcessorList
 from transformers.generation.logits_process import BarkEosPrioritizerLogitsProcessor
 
+import mmspec
 from mmspec.acceptance import derive_seed
 from mmspec.engine import Processors
 from mmspec.errors import InputError, ModelError, OptionError, StateError
@@ -26,7 +27,7 @@ from mmspec.modalities.speech.preparation import prepare
 from mmspec.prefix import Prefix
 
 from . import bed_bark as bed
-from .chain_runs import PAST_THE_END, chances, drafted_by, lookup, read_again, wrong
+from .chain_runs import PAST_THE_END, chances, drafted_by, lookup, read_again, said_together, wrong
 from .keyed import drawing
 
 ENDS_EARLY, ENDS_AT_ONCE, GOES_ON = (1, 0), (1, 1), (2, 0)
@@ -535,3 +536,25 @@ def test_what_the_voice_said_before_is_looked_up() -> None:
     again, report, _ = bed.said(model, given, lookup, earlier=[plain.sequence])
     assert again.grid == plain.grid
     assert report.accepted > without.accepted
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_requests_side_by_side_are_what_they_are_alone(width: int) -> None:
+    model, several = bed.tiny(2), [bed.inputs(seed) for seed in range(4)]
+    together = said_together(FAMILY, model, several, width)
+    for given, said in zip(several, together, strict=True):
+        assert list(said.grid) == bed.library_codes(model, given)
+
+
+def test_approximate_acceptance_is_refused() -> None:
+    with pytest.raises(OptionError, match="a step decides one unit"):
+        bed.said(bed.tiny(0), bed.inputs(0), lookup, approximate=object())
+
+
+def test_a_speaker_says_what_the_library_says() -> None:
+    model, given = bed.tiny(2), bed.inputs(0)
+    expected = bed.library(model, given)
+    with mmspec.load(model, draft="ngram", gamma=3) as speaker:
+        speech = speaker.speak("as the ids say", inputs=given)
+    assert [tuple(frame) for frame in speech.codes.tolist()] == expected.grid
+    np.testing.assert_allclose(speech.samples, expected.sound.numpy(), atol=1e-6)

@@ -20,7 +20,7 @@ from mmspec.modalities.speech.orpheus import Marks, Orpheus, SlotMask, levels, s
 from mmspec.proposals.scripted import ScriptedDrafter
 
 from . import bed_orpheus as bed
-from .chain_runs import PAST_THE_END, chances, drafted_by, lookup, read_again, wrong
+from .chain_runs import PAST_THE_END, chances, drafted_by, lookup, read_again, said_together, wrong
 from .keyed import drawing
 
 ENDS, GOES_ON = (0, 0), (4, 0)
@@ -500,3 +500,19 @@ def test_what_is_streamed_is_committed(gamma: int) -> None:
     model, given, heard = bed.tiny(4), bed.inputs(0), Heard()
     said, _, _ = bed.said(model, given, wrong(bed.VOCAB), gamma, streamer=heard)
     assert heard.ids == list(said.sequence)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_requests_side_by_side_are_what_they_are_alone(width: int) -> None:
+    model, several = bed.tiny(0), [bed.inputs(seed) for seed in range(4)]
+    for given, said in zip(
+        several,
+        said_together(bed.STRICT, model, several, width, max_new_tokens=bed.LENGTH),
+        strict=True,
+    ):
+        assert bed.behind(said) == bed.library_ids(model, given)
+
+
+def test_approximate_acceptance_is_refused() -> None:
+    with pytest.raises(OptionError, match="a step decides one unit"):
+        bed.said(bed.tiny(0), bed.inputs(0), lookup, approximate=object())

@@ -19,7 +19,7 @@ from mmspec.modalities.speech.valle import FAMILY
 from mmspec.modalities.speech.valle_model import ValleConfig, ValleModel
 
 from . import bed_valle as bed
-from .chain_runs import PAST_THE_END, chances, drafted_by, lookup, read_again, wrong
+from .chain_runs import PAST_THE_END, chances, drafted_by, lookup, read_again, said_together, wrong
 from .keyed import drawing
 
 ENDS, ENDS_AT_ONCE, GOES_ON = (5, "dead"), (4, "dead"), (3, "a bad cafe")
@@ -354,3 +354,22 @@ def test_the_default_shape_has_the_codecs_numbers() -> None:
     config = ValleConfig()
     assert (config.codes, config.codebooks, config.end, config.start) == (1024, 8, 1024, 1025)
     assert config.units == 1026 + len(config.alphabet)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_requests_side_by_side_are_what_they_are_alone(width: int) -> None:
+    model, several = (
+        bed.tiny(GOES_ON[0]),
+        [bed.inputs(text) for text in ("dead", "a", "a bad cafe", "fade")],
+    )
+    for given, said in zip(
+        several,
+        said_together(FAMILY, model, several, width, max_new_tokens=bed.LENGTH),
+        strict=True,
+    ):
+        assert list(said.grid) == bed.library_codes(model, given)
+
+
+def test_approximate_acceptance_is_refused() -> None:
+    with pytest.raises(OptionError, match="a step decides one unit"):
+        bed.said(bed.tiny(0), bed.inputs(), lookup, approximate=object())
