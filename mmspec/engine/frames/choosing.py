@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -92,7 +92,8 @@ class FrameChooser:
         Returns:
             (indices of the accepted frames, the recovered or bonus frame).
         """
-        scored = self._scored(rows, proposal, prefix)
+        sound = self._laid_out(proposal, prefix)
+        scored = self._scored(rows[: sound + 1], proposal.crop(sound), prefix)
         self.approximating.begin(len(prefix) - prefix.prompt_length)
         rule = self.rule(proposal)
         if rule == "grouped":
@@ -105,6 +106,18 @@ class FrameChooser:
             decision = SAMPLING_RULES[rule](scored, Coins(self._generator))
         self.approximating.judged_exactly(decision.accepted + 1)
         return _said(decision)
+
+    def _laid_out(self, proposal: Proposal, prefix: FramePrefix) -> int:
+        """How many drafted frames hold what they are forced to.
+
+        The target has read them as they are, so behind another one no law is the output's.
+        """
+        frames: Sequence[Any] = proposal.ids
+        forced = self._layout.forced(prefix.ids, frames)
+        for place, (frame, marks) in enumerate(zip(frames, forced, strict=False)):
+            if any(mark not in (FREE, code) for code, mark in zip(frame, marks, strict=True)):
+                return place
+        return len(frames)
 
     def _scored(self, rows: Tensor, proposal: Proposal, prefix: FramePrefix) -> FrameProposal:
         shape = (len(proposal), self._codebooks)
