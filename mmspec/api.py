@@ -24,6 +24,7 @@ def load(
     packed: bool = True,
     trust_remote_code: bool = False,
     processor: Any = None,
+    family: Any = None,
 ) -> Any:
     """Load a model with its kind of drafter.
 
@@ -41,6 +42,7 @@ def load(
         packed: use packed linear layers on a CPU.
         trust_remote_code: let a checkpoint bring Python code of its own.
         processor: of a loaded model; a checkpoint that is named brings its own.
+        family: of a plain language model that writes codes: "orpheus", or a family of your own.
 
     Returns:
         A `Transcriber` where the target is a Whisper, a `Viewer` where it looks at images, a
@@ -50,7 +52,9 @@ def load(
         MMSpecError: a model that can't be found or used, in one line.
     """
     try:
-        loaded = load_model(target, device, dtype, packed, trust_remote_code, processor)
+        loaded = load_model(
+            target, device, dtype, packed, trust_remote_code, processor, family=family
+        )
     except MMSpecError as error:
         raise type(error)(f"target: {error}") from None
     if isinstance(loaded, Whisper):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,9 @@ def resolve(name: Any, role: str = "target") -> Any:
     return name
 
 
+LAYOUTS = {"orpheus": "mmspec.modalities.speech.orpheus"}
+"""Layouts of codes over plain language models, by the word that stands before a model's name."""
+
 Loadable = Whisper | Checkpoint | Voice
 """What `load_model` gives: a model that transcribes, looks or speaks."""
 
@@ -64,11 +69,13 @@ def load_model(
     trust_remote_code: bool = False,
     processor: Any = None,
     role: str = "target",
+    family: Any = None,
 ) -> Loadable:
     """Load a checkpoint with its processor, from safetensors only.
 
     Args:
-        name: "sample", "vision-sample", "voice-sample", a directory, a hub id, or a loaded model.
+        name: "sample", "vision-sample", "voice-sample", a directory, a hub id, or a loaded model;
+            "orpheus:" before a directory or a hub id says that a plain language model writes codes.
         device: "cpu", "cuda", ...; None: CUDA where there is one.
         dtype: a torch dtype or its name; None: float32 on a CPU; on CUDA float16 for Whisper and
             bfloat16 for others, whose activations leave float16's range.
@@ -77,27 +84,48 @@ def load_model(
         processor: of a loaded model, where there is one.
         role: "target" or "draft": which of a sample's two models is meant; a drafter may also be
             a plain language model.
+        family: of a plain language model that writes codes: "orpheus", or a family made for it.
 
     Raises:
         ModelError: not found, of a family that no adapter knows, or not in safetensors.
     """
+    family, name = _layout_of(family, name)
+    if isinstance(name, PreTrainedModel) and family is not None:
+        return Voice.of(name, processor, packed=packed, family=family)
     if isinstance(name, PreTrainedModel):
         _check_kind(name.config.model_type, role)
         return _described(name, processor, packed)
     where = resolve(name, role)
     if not isinstance(where, (str, Path)):
         raise ModelError(f"expected a name, a directory or a model, got {type(name).__name__}")
-    _check_directory(where, role)
+    _check_directory(where, role if family is None else "draft")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     source, code = str(where), {"trust_remote_code": trust_remote_code}
     from transformers import AutoConfig
 
     with _one_line(source):
         config = AutoConfig.from_pretrained(source, **code)
-        _check_kind(config.model_type, role)
-        model, processor = _reader(config.model_type)(source, config, device, dtype, code)
+        if family is None:
+            _check_kind(config.model_type, role)
+            read = _reader(config.model_type)
+        else:
+            read = partial(_read_voice, family=family)
+        model, processor = read(source, config, device, dtype, code)
         model = model.to(device)
+    if family is not None:
+        return Voice.of(model.eval(), processor, packed=packed, family=family)
     return _described(model.eval(), processor, packed)
+
+
+def _layout_of(family: Any, name: Any) -> tuple[Any, Any]:
+    """(the family of a plain language model that writes codes, None for others; its name)."""
+    if family is None and isinstance(name, str) and name.partition(":")[0] in LAYOUTS:
+        family, _, name = name.partition(":")
+    if isinstance(family, str):
+        if family not in LAYOUTS:
+            raise ModelError(f"family: found {family!r}, expected {' or '.join(LAYOUTS)}")
+        family = importlib.import_module(LAYOUTS[family]).FAMILY
+    return family, name
 
 
 def load_drafter(name: Any, target: Voice, trust_remote_code: bool = False) -> Any:
@@ -167,11 +195,16 @@ def _reader(model_type: str) -> Callable[..., tuple[Any, Any]]:
 
 
 def _read_voice(
-    source: str, config: Any, device: str, dtype: Any, code: dict[str, Any]
+    source: str,
+    config: Any,
+    device: str,
+    dtype: Any,
+    code: dict[str, Any],
+    family: Any = None,
 ) -> tuple[Any, Any]:
     import transformers
 
-    family = adapter_for(config.model_type).FAMILY
+    family = family or adapter_for(config.model_type).FAMILY
     dtype = _dtype(dtype, device, half=torch.bfloat16)
     kind = getattr(transformers, family.loads)
     model = kind.from_pretrained(source, dtype=dtype, use_safetensors=True, **code)
@@ -248,6 +281,8 @@ def _check_directory(where: str | Path, role: str) -> None:
         kind = json.loads((path / "config.json").read_text())["model_type"]
     except (ValueError, KeyError, TypeError):
         raise ModelError(f"{where}/config.json: names no model_type") from None
+    if kind in ADAPTERS:
+        adapter_for(kind)  # a family of our own tells transformers of its classes
     _check_kind(kind, role)
     if not any(path.glob("*.safetensors")):
         raise ModelError(

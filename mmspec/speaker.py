@@ -215,8 +215,9 @@ class Speaker(Loaded[Checkpoint, Speech]):
 
     def _sequence(self, said: Any) -> Sequence[Any]:
         """What was said before, as the model sees it."""
-        grid = said.codes if isinstance(said, Speech) else said
-        rows = [tuple(int(code) for code in row) for row in np.asarray(grid).tolist()]
+        if isinstance(said, Speech):
+            return said.sequence
+        rows = [tuple(int(code) for code in row) for row in np.asarray(said).tolist()]
         return self._target.steps.from_grid(rows)
 
     def _drops(self, asked: Asked, said: Said) -> tuple[float, ...]:
@@ -256,6 +257,7 @@ class Speaker(Loaded[Checkpoint, Speech]):
             trace=tuple(account.tally.trace),
             decided_at=_steps_of(steps, len(codes), said.first_step) if in_order else None,
             decision=when_decided(steps, len(codes)) if in_order else None,
+            sequence=tuple(said.sequence),
             grounding=grounding,
             filled=self._target.family.filled,
         )

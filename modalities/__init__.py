@@ -27,6 +27,7 @@ ADAPTERS = {
     "musicgen": "mmspec.modalities.speech.musicgen",
     "musicgen_melody": "mmspec.modalities.speech.musicgen_melody",
     "paddleocr_vl": "mmspec.modalities.vlm.paddleocr_vl",
+    "mmspec_valle": "mmspec.modalities.speech.valle",
     "mllama": "mmspec.modalities.vlm.mllama",
     "paligemma": "mmspec.modalities.vlm.paligemma",
     "pix2struct": "mmspec.modalities.vlm.pix2struct",

@@ -110,4 +110,5 @@ def _shadow_class(kind: Any) -> Any:
         """Nothing: what a `generate` has read ahead, no loop takes from it."""
 
     names = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__qualname__": kind.__name__}
-    return type(kind.__name__, (kind,), {**names, "_sample": sample, "_prefill": prefill})
+    loops = dict.fromkeys(("_sample", "_beam_search", "_assisted_decoding"), sample)
+    return type(kind.__name__, (kind,), {**names, **loops, "_prefill": prefill})
