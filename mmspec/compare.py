@@ -1,5 +1,5 @@
-"""The same recording or image decoded by others, in the same process: equal ids, and how long they
-took.
+"""The same recording, image or text decoded by others, in the same process: equal ids, and how long
+they took. Where a model speaks, its ids are frames of codes.
 
 Peers: `plain` is mmspec's own ordinary decoding, `hf` transformers' `generate`, `hf-assisted`
 transformers' own speculation with the same drafter. A peer that can't run the case says why.
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from mmspec import speech_contenders as speech
+from mmspec.codec_parity import CodeDifference, compare_codes, when_decided
 from mmspec.contenders import (
     Contender,
     MMSpecContender,
@@ -21,7 +23,10 @@ from mmspec.contenders import (
     plain_of,
 )
 from mmspec.errors import OptionError
+from mmspec.factorizations import CodeSteps
 from mmspec.settings import PEERS
+from mmspec.speaker import Speaker
+from mmspec.speech_contenders import MMSpecSpeaker, TransformersSpeaker
 from mmspec.transcriber import Transcriber
 from mmspec.viewer import Viewer
 from mmspec.vision_contenders import MMSpecLooker, TransformersLooker
@@ -36,8 +41,10 @@ class Difference:
     """The first place where two outputs differ; an id is None where that output has ended.
 
     Attributes:
+        index: of the id, or of the frame.
         gap: difference of the target's logits for the two ids there; None where it can't be told.
         tie: the gap is rounding-sized.
+        codebook: of the code in its frame; None where ids are no frames.
     """
 
     index: int
@@ -45,11 +52,12 @@ class Difference:
     peer: int | None
     gap: float | None
     tie: bool
+    codebook: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A peer beside mmspec on one recording or image. Ratios are the peer's time over mmspec's.
+    """A peer beside mmspec on one input. Ratios are the peer's time over mmspec's.
 
     Attributes:
         why: why the peer can't run the case, where it can't.
@@ -72,9 +80,13 @@ class Comparison:
         return facts if self.remark else {n: v for n, v in facts.items() if n != "remark"}
 
 
+Ours = Transcriber | Viewer | Speaker
+Library = TransformersContender | TransformersLooker | TransformersSpeaker
+
+
 @dataclass(frozen=True)
 class Field:
-    """The peers of a transcriber or a viewer, all on its target.
+    """The peers of a loaded model, all on its target.
 
     Attributes:
         ours: what they are peers of.
@@ -82,23 +94,29 @@ class Field:
         hf: transformers.
     """
 
-    ours: Transcriber | Viewer
+    ours: Ours
     plain: Contender
-    hf: TransformersContender | TransformersLooker
+    hf: Library
 
     @classmethod
-    def of(cls, ours: Transcriber | Viewer, *, packed: bool = True) -> Field:
+    def of(cls, ours: Ours, *, packed: bool = True) -> Field:
         """Make them.
 
         Args:
             ours: a target and a drafter.
             packed: whether `ours` runs packed layers; `plain` does what `ours` does.
         """
+        hf: Library
         if isinstance(ours, Viewer):
             plain = cls.own(viewer_without(ours, packed=packed), "plain")
-            return cls(ours, plain, TransformersLooker(ours.model, ours.processor, "hf"))
-        plain = cls.own(plain_of(ours, packed=packed), "plain")
-        return cls(ours, plain, TransformersContender(ours.model, ours.processor, "hf"))
+            hf = TransformersLooker(ours.model, ours.processor, "hf")
+        elif isinstance(ours, Speaker):
+            plain = cls.own(speech.plain_of(ours, packed=packed), "plain")
+            hf = TransformersSpeaker(ours, "hf")
+        else:
+            plain = cls.own(plain_of(ours, packed=packed), "plain")
+            hf = TransformersContender(ours.model, ours.processor, "hf")
+        return cls(ours, plain, hf)
 
     def peer(self, name: str) -> Contender:
         """One among `PEERS`."""
@@ -107,22 +125,26 @@ class Field:
         return self.hf if name == "hf" else self.plain
 
     @staticmethod
-    def own(ours: Transcriber | Viewer, name: str) -> Contender:
+    def own(ours: Ours, name: str) -> Contender:
         """mmspec itself as a contender."""
         if isinstance(ours, Viewer):
             return MMSpecLooker(ours, name)
+        if isinstance(ours, Speaker):
+            return MMSpecSpeaker(ours, name)
         return MMSpecContender(ours, name)
 
     @staticmethod
-    def assisted(ours: Transcriber | Viewer) -> Contender:
+    def assisted(ours: Ours) -> Contender:
         """transformers' own speculation with the drafter of `ours`."""
         if isinstance(ours, Viewer):
             return TransformersLooker.assisted(ours)
+        if isinstance(ours, Speaker):
+            return speech.assisted(ours)
         return TransformersContender.assisted(ours)
 
 
 class Comparer:
-    """Runs peers beside a transcriber or a viewer.
+    """Runs peers beside a loaded model.
 
     Args:
         ours: what they are compared with.
@@ -133,23 +155,20 @@ class Comparer:
         OptionError: an unknown peer.
     """
 
-    def __init__(
-        self, ours: Transcriber | Viewer, peers: Sequence[str], *, packed: bool = True
-    ) -> None:
+    def __init__(self, ours: Ours, peers: Sequence[str], *, packed: bool = True) -> None:
         check_peers(peers)
         field = Field.of(ours, packed=packed)
-        self._hf = field.hf
+        self._hf, self._steps = field.hf, ours.descriptor
         self.contenders: list[Contender] = [field.peer(name) for name in peers]
 
     def warm_up(self, subject: Any, request: Any) -> None:
-        """Let every peer decode a few tokens, so that no one pays for being first."""
-        few = replace(request, max_new_tokens=4)
+        """Let every peer decode a little, so that no one pays for being first."""
         for contender in self.contenders:
             with contextlib.suppress(Exception):  # `compare` will tell what is wrong
-                contender.run(subject, few)
+                contender.run(subject, request.few)
 
     def compare(self, subject: Any, request: Any, ours: Outcome) -> dict[str, Comparison]:
-        """Every peer on the recording or the images that `ours` was found in."""
+        """Every peer on what `ours` was made of."""
         return {
             contender.name: self._compared(contender, subject, request, ours)
             for contender in self.contenders
@@ -185,6 +204,8 @@ class Comparer:
         self, subject: Any, request: Any, ours: Outcome, peer: Outcome
     ) -> Difference | None:
         """The first difference, None where the ids are equal."""
+        if isinstance(self._hf, TransformersSpeaker):
+            return code_difference(self._steps, ours.ids, peer.ids)
         index = first_difference(ours.ids, peer.ids)
         if index is None:
             return None
@@ -221,6 +242,30 @@ def first_difference(ours: Sequence[int], peer: Sequence[int]) -> int | None:
     pairs = zip(ours, peer, strict=False)
     shorter = min(len(ours), len(peer))
     return next((index for index, (one, other) in enumerate(pairs) if one != other), shorter)
+
+
+def code_difference(steps: Any, ours: Sequence[Any], peer: Sequence[Any]) -> Difference | None:
+    """The first difference between frames, by frame unless the order of decisions is known.
+
+    Args:
+        steps: that order.
+        ours: codes, frames × codebooks.
+        peer: likewise.
+    """
+    if list(ours) == list(peer):
+        return None
+    parted = _parted(steps, ours, peer) if ours and peer else ()
+    if parted:
+        place = parted[0]
+        return Difference(place.frame, place.first, place.second, None, False, place.codebook)
+    end = min(len(ours), len(peer))
+    mine, yours = (frames[end][0] if end < len(frames) else None for frames in (ours, peer))
+    return Difference(end, mine, yours, None, False, 0)
+
+
+def _parted(steps: Any, ours: Sequence[Any], peer: Sequence[Any]) -> Sequence[CodeDifference]:
+    decided_at = when_decided(steps, len(ours)) if isinstance(steps, CodeSteps) else None
+    return compare_codes(ours, peer, decided_at=decided_at).parted
 
 
 def ratio(peer_s: float, ours_s: float) -> float | None:

@@ -8,8 +8,8 @@ import contextlib
 import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -24,6 +24,10 @@ from mmspec.transcriber import Transcriber
 
 LOOKUP_TOKENS = 3
 """transformers' prompt lookup, at the setting that was its best on short clips."""
+
+
+FEW_TOKENS = 4
+"""Enough to warm up with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,11 @@ class Request:
         """What every window is decoded at first."""
         temperature = self.temperature
         return temperature[0] if isinstance(temperature, tuple) else temperature
+
+    @property
+    def few(self) -> Self:
+        """The same, done after a few tokens."""
+        return replace(self, max_new_tokens=FEW_TOKENS)
 
     def for_generate(
         self, processor: Any, device: Any = "cpu", *, long: bool = False

@@ -73,6 +73,8 @@ def _facts(report: Report) -> list[tuple[str, object]]:
         facts.append(("distance", plain_text(_distance(report.distance), "yellow")))
     if report.acceptance_by_offset:
         facts.append(("acceptance by offset", _offsets(report.acceptance_by_offset)))
+    if report.by_codebook is not None:
+        facts.append(("acceptance by codebook", codebooks(report.by_codebook.shares)))
     facts += [
         (
             f"drafter {name}",
@@ -119,6 +121,16 @@ def _offsets(shares: Sequence[float], most: int = 12) -> str:
     shown = " ".join(f"{100 * share:.0f}" for share in shares[:most])
     more = f" … ({len(shares)} offsets)" if len(shares) > most else ""
     return f"{shown} %{more}"
+
+
+def codebooks(shares: Sequence[float | None]) -> str:
+    """Shares of right codes among judged ones, for each codebook.
+
+    Example:
+        >>> codebooks((0.5, None))
+        '50 - %'
+    """
+    return " ".join("-" if share is None else f"{100 * share:.0f}" for share in shares) + " %"
 
 
 def _seconds(report: Report) -> str:
@@ -241,4 +253,7 @@ def _difference(difference: Any) -> str:
         return ""
     ours, peer = ("end" if unit is None else unit for unit in (difference.ours, difference.peer))
     gap = "gap unknown" if difference.gap is None else f"gap {difference.gap:.1e}"
-    return f"at {difference.index}: {ours} here, {peer} there, {'a tie, ' * difference.tie}{gap}"
+    place = f"{difference.index}"
+    if difference.codebook is not None:
+        place = f"frame {difference.index}, codebook {difference.codebook}"
+    return f"at {place}: {ours} here, {peer} there, {'a tie, ' * difference.tie}{gap}"

@@ -16,6 +16,13 @@ PEERS = ("plain", "hf", "hf-assisted")
 """What mmspec is compared with: itself without speculation, transformers, and its speculation."""
 
 
+WHAT_FOR = {
+    "Transcriber": "listens: mmspec transcribe",
+    "Viewer": "looks: mmspec caption or ocr",
+    "Speaker": "speaks: mmspec speak",
+}
+"""What a loaded model does, by its class, and which command lets it."""
+
 THRESHOLDS = {
     "compression_ratio_threshold": 1.35,
     "logprob_threshold": -1.0,
@@ -44,10 +51,10 @@ class ModelSettings:
     """Which models, and where they run. `target` None is the default hub checkpoint.
 
     Attributes:
-        looks: the target is to look at images; else it transcribes.
+        loads: the class of what `mmspec.load` has to give: what the target is to do.
     """
 
-    looks: ClassVar[bool] = False
+    loads: ClassVar[str] = "Transcriber"
 
     target: str | None
     draft: str
@@ -91,7 +98,7 @@ class ModelSettings:
         _ = self.hypothesis_file
 
     def load(self) -> Any:
-        """The transcriber or viewer.
+        """The transcriber, viewer or speaker.
 
         Raises:
             MMSpecError: a model that can't be found or used, or that does something else.
@@ -103,9 +110,8 @@ class ModelSettings:
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         loaded = self._load(api)
-        if isinstance(loaded, api.Viewer) != self.looks:
-            kind = loaded.model.config.model_type
-            found = "listens: mmspec transcribe" if self.looks else "looks: mmspec caption or ocr"
+        if not isinstance(loaded, getattr(api, self.loads)):
+            kind, found = loaded.model.config.model_type, WHAT_FOR[type(loaded).__name__]
             raise ModelError(f"--target: found a model of type {kind}, which {found}")
         return loaded
 
@@ -130,7 +136,7 @@ class ModelSettings:
 class LookingSettings(ModelSettings):
     """The same for models that look. "sample" means the sample that does."""
 
-    looks: ClassVar[bool] = True
+    loads: ClassVar[str] = "Viewer"
 
     @property
     def hypothesis_file(self) -> Path | None:
@@ -144,15 +150,45 @@ class LookingSettings(ModelSettings):
         return ModelSettings._load(named, api)
 
 
-def describe_machine(transcriber: Any) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class SpeakingSettings(ModelSettings):
+    """The same for models that speak. "sample" means the sample that does."""
+
+    loads: ClassVar[str] = "Speaker"
+
+    @property
+    def hypothesis_file(self) -> Path | None:
+        """None: nobody expects codes."""
+        return None
+
+    @property
+    def draft_kind(self) -> str:
+        """The draft as `mmspec.load` takes it; the heads of the sample may be called heads:sample.
+
+        Raises:
+            ModelError: they aren't installed.
+        """
+        if "heads:sample" not in self.draft.split("+"):
+            return self.draft
+        from mmspec.loading import sample_path
+
+        heads = f"heads:{sample_path('voice-sample', 'heads')}"
+        return "+".join(heads if one == "heads:sample" else one for one in self.draft.split("+"))
+
+    def _load(self, api: Any) -> Any:
+        target = "voice-sample" if self.target == "sample" else self.target
+        return ModelSettings._load(replace(self, target=target), api)
+
+
+def describe_machine(loaded: Any) -> dict[str, Any]:
     """What a result depends on beside the options: device, threads, library versions."""
     import torch
 
     names = ("mmspec", "torch", "transformers", "numpy")
     return {
-        "device": str(transcriber.model.device),
-        "dtype": str(transcriber.model.dtype).removeprefix("torch."),
-        "attention": transcriber.model.config._attn_implementation,
+        "device": str(loaded.model.device),
+        "dtype": str(loaded.model.dtype).removeprefix("torch."),
+        "attention": loaded.model.config._attn_implementation,
         "threads": torch.get_num_threads(),
         "machine": platform.machine(),
         "versions": {"python": platform.python_version()}

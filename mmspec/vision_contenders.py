@@ -7,13 +7,20 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
 
 import torch
 
 from mmspec.compat import quiet
-from mmspec.contenders import LOOKUP_TOKENS, DecodeWatch, Outcome, Unavailable, untouched
+from mmspec.contenders import (
+    FEW_TOKENS,
+    LOOKUP_TOKENS,
+    DecodeWatch,
+    Outcome,
+    Unavailable,
+    untouched,
+)
 from mmspec.errors import OptionError
 from mmspec.modalities.images import open_images
 from mmspec.modalities.pair import NoDraft
@@ -43,6 +50,11 @@ class LookRequest:
     def first_temperature(self) -> float:
         """What is decoded at."""
         return self.temperature
+
+    @property
+    def few(self) -> Self:
+        """The same, done after a few tokens."""
+        return replace(self, max_new_tokens=FEW_TOKENS)
 
 
 class MMSpecLooker:

@@ -57,6 +57,7 @@ FACE = {
     "settings",
     "speaker",
     "speech",
+    "speech_contenders",
     "viewer",
     "vision_contenders",
 }

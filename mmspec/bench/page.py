@@ -1,4 +1,4 @@
-"""Measured on images, as a page: each drafter's way to each output, and the times of peers."""
+"""What was measured, as a page: each drafter's way to each output, and the times of peers."""
 
 from __future__ import annotations
 
@@ -29,6 +29,24 @@ def page_of(result: Result, grounding: bool | float | None = None) -> PageData:
             continue
         entries += _entries(result, member, grounding)
     return PageData(result.settings, tuple(entries))
+
+
+def say_again(result: Result, entries: Any) -> None:
+    """The same of a benchmark of models that speak.
+
+    Args:
+        result: of the measurement.
+        entries: of the page: `done(name, speech, compared)` and `failed(name, message)`.
+    """
+    for member in result.contenders[: len(result.ours)]:
+        if member.why_not is not None:
+            entries.failed(member.name, member.why_not)
+            continue
+        contender: Any = member.contender
+        for place, case in enumerate(result.cases):
+            said = contender.speaker.speak(case.subject, **case.request.given())
+            name = f"{case.path.name}, {member.name.removeprefix('mmspec ')}"
+            entries.done(name, said, _compared(result, member, place))
 
 
 def _entries(result: Result, member: Measured, grounding: bool | float | None) -> list[Decoded]:

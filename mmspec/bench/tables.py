@@ -12,7 +12,7 @@ from mmspec.bench.contest import Result
 from mmspec.bench.spread import Spread
 from mmspec.bench.summary import Versus
 from mmspec.formats import one_line
-from mmspec.render import ASSISTED_DIFFERS, new_table, percent, plain_text
+from mmspec.render import ASSISTED_DIFFERS, codebooks, new_table, percent, plain_text
 
 
 def result_tables(result: Result) -> list[Table]:
@@ -76,7 +76,8 @@ def _coloured(spread: Spread) -> Text:
 
 
 def _ours_table(result: Result) -> Table:
-    table = new_table("What each drafter did")
+    step = result.settings.get("token")
+    table = new_table("What each drafter did" + (f"; a token is {step}" if step else ""))
     table.add_column("", style="cyan", no_wrap=True)
     for facts in result.ours:
         table.add_column(plain_text(_drafter(facts["name"])), overflow="fold", justify="right")
@@ -91,10 +92,19 @@ def _ours_rows(result: Result) -> list[tuple[str, ...]]:
     rows = [(name, *(cells[n] for cells in columns)) for n, name in enumerate(_ROWS)]
     if any("by_class" in facts for facts in result.ours):
         rows.append(("kept, grounded / syntactic", *map(_by_class, result.ours)))
+    if any(_shares(facts) for facts in result.ours):
+        cells = (codebooks(_shares(facts)) for facts in result.ours)
+        rows.append(("acceptance by codebook", *cells))
     for quality in result.qualities:
         cells = (_percent(facts.get(quality)) for facts in result.ours)
         rows.append((quality.replace("_", " "), *cells))
     return rows
+
+
+def _shares(facts: dict[str, Any]) -> Sequence[float | None]:
+    """Of right codes, by codebook; none where a step decides a single unit."""
+    known = facts.get("report", {}).get("by_codebook")
+    return () if known is None else known["shares"]
 
 
 def _by_class(facts: dict[str, Any]) -> str:

@@ -1,4 +1,5 @@
-"""The command line: `mmspec transcribe`, `caption`, `ocr`, `demo`, `info`, `bench` and `parity`.
+"""The command line: `mmspec transcribe`, `caption`, `ocr`, `speak`, `demo`, `info`, `bench` and
+`parity`.
 
 Exit codes: 0 done; 1 an error that nobody foresaw; 2 bad input or options (other files are done
 all the same); 130 interrupted. Standard output holds results and nothing else.
@@ -21,6 +22,7 @@ from mmspec.cli.demo import demo
 from mmspec.cli.info import info
 from mmspec.cli.ocr import ocr
 from mmspec.cli.parity import parity_app
+from mmspec.cli.speak import speak
 from mmspec.cli.transcribe import transcribe
 from mmspec.errors import MMSpecError
 
@@ -34,7 +36,7 @@ Same ids, and how much sooner: [bold]mmspec transcribe FILE -t DIR -d ngram --co
 
 app = typer.Typer(
     name="mmspec",
-    help="The same output, sooner: exact speculative decoding for models that listen or look.",
+    help="The same output, sooner: exact speculative decoding for models that hear, see or speak.",
     epilog=EPILOG,
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -45,6 +47,7 @@ app = typer.Typer(
 app.command()(until_reader_leaves(transcribe))
 app.command()(until_reader_leaves(caption))
 app.command()(until_reader_leaves(ocr))
+app.command()(until_reader_leaves(speak))
 app.command()(until_reader_leaves(demo))
 app.command()(until_reader_leaves(info))
 app.add_typer(bench_app)

@@ -1,4 +1,4 @@
-"""`mmspec bench asr` and `mmspec bench vlm`."""
+"""`mmspec bench asr`, `mmspec bench vlm` and `mmspec bench tts`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from mmspec.cli.console import (
     until_reader_leaves,
 )
 from mmspec.cli.settings import OutputSettings, peers_of
+from mmspec.errors import OptionError
 
 bench_app = typer.Typer(
     name="bench", help="Measure, by the benchmark contract.", no_args_is_help=True
@@ -234,6 +235,107 @@ def vlm(
     return 0
 
 
+@bench_app.command("tts")
+@until_reader_leaves
+def tts(
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            "--texts",
+            metavar="FILE",
+            help="A sentence per line, behind a tab its seconds; without it the sample's.",
+            show_default=False,
+        ),
+    ] = None,
+    target: Target = "sample",
+    draft: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--draft",
+            "-d",
+            metavar="DRAFT",
+            help="As for speak; may be given several times. Without: none and lookup.",
+            rich_help_panel=o.MODELS,
+            show_default=False,
+        ),
+    ] = None,
+    trust_remote_code: o.TrustRemoteCode = False,
+    listener: Annotated[
+        str | None,
+        typer.Option(
+            "--listener",
+            metavar="MODEL",
+            help="Let this one transcribe what was said, and count the words it gets wrong.",
+            rich_help_panel=o.MODELS,
+            show_default=False,
+        ),
+    ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(
+            "--language",
+            "-l",
+            metavar="L",
+            help="What the listener is told to hear; detected where missing.",
+            rich_help_panel=o.DECODING,
+            show_default=False,
+        ),
+    ] = None,
+    pairs: Pairs = 5,
+    seconds: o.Seconds = None,
+    guidance: o.Guidance = None,
+    max_new_tokens: o.SpeakSteps = None,
+    gamma: o.Gamma = "adaptive",
+    compare: o.Compare = "plain,hf",
+    json: o.Json = None,
+    markdown: Markdown = None,
+    report: o.ReportPage = None,
+    verbose: o.Verbose = False,
+    threads: o.Threads = None,
+    device: o.Device = None,
+    dtype: o.Dtype = None,
+    packed: o.Packed = True,
+) -> int:
+    """Measure drafters on sentences that are said aloud.
+
+    As bench asr does it, greedy. Decode is the loop from the first step to the
+    last; end to end is from the text to the sound, the codec included.
+
+    \b
+    mmspec bench tts -d none -d sample -d lookup --threads 1
+    mmspec bench tts --texts lines.txt -t DIR -d DIR2 --listener sample --json out.json
+    """
+    OutputSettings(json=json, report=report).check([])
+    if seconds is not None and max_new_tokens is not None:
+        raise OptionError("--seconds, --max-new-tokens: found both, expected one of them")
+    offline_if_unreachable([target, listener or "sample", *(draft or [])])
+    with quiet_libraries(verbose):
+        from mmspec.bench.tts import Plan, run, sentences_file
+        from mmspec.speech_contenders import SpeakRequest
+
+        plan = Plan(
+            files=[sentences_file(texts)],
+            target=target,
+            drafts=draft or ["none", "lookup"],
+            request=SpeakRequest(seconds, 0.0, None, guidance, max_new_tokens),
+            peers=peers_of(compare),
+            listener=listener,
+            language=language,
+            pairs=pairs,
+            gamma=gamma,
+            packed=packed,
+            device=device,
+            dtype=dtype,
+            threads=threads,
+            trust_remote_code=trust_remote_code,
+        )
+        result = _measured(run, plan)
+        if report is not None:
+            _write_speeches(result, report)
+    _write(result, json, markdown)
+    return 0
+
+
 def embedded_clips() -> list[Path]:
     """The clips that come with mmspec."""
     from mmspec.cli.demo_hearing import demo_clips
@@ -274,6 +376,15 @@ def _write_page(result: Any, report: Path, grounding: float | None) -> None:
     from mmspec.page import render_page
 
     write_atomic(report, render_page(page_of(result, grounding)))
+
+
+def _write_speeches(result: Any, report: Path) -> None:
+    from mmspec.bench.page import say_again
+    from mmspec.cli.page import SpeechEntries, write_page
+
+    entries = SpeechEntries(result.contenders[0].contender.speaker)
+    say_again(result, entries)
+    write_page(report, result.settings, entries.made)
 
 
 def _frozen(settings: dict[str, Any]) -> Any:

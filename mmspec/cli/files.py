@@ -117,7 +117,7 @@ class FilesRun(ABC):
         settings |= self._request | {"compare": list(self._peers)}
         return settings | describe_machine(self._model)
 
-    def _failed(self, path: Path, error: Exception, output: Any, *place: Any) -> None:
+    def _failed(self, path: Path | str, error: Exception, output: Any, *place: Any) -> None:
         """One file's failure is its own; what the next one would fail with as well is raised."""
         if isinstance(error, OptionError | ModelError):
             raise error
@@ -130,10 +130,14 @@ class FilesRun(ABC):
             self._exit_code = 1
             self._give_up(path, unforeseen(error), output, *place)
 
-    def _give_up(self, path: Path, why: str, output: Any, *place: Any) -> None:
+    def _give_up(self, path: Path | str, why: str, output: Any, *place: Any) -> None:
         message = why if why.startswith(str(path)) else f"{path}: {why}"
         complain(message, self._console)
         output.failed(path, message, *place)
+
+    def _title(self, name: str) -> str:
+        """Of the table of a single result."""
+        return name
 
     def _say_faults(self, name: object, report: Any) -> None:
         for fault in report.faults:
@@ -154,7 +158,7 @@ class FilesRun(ABC):
             return
         if show and len(self._done_reports) == 1:
             name, _, report = self._done_reports[0]
-            self._console.print(report_table(report, name))
+            self._console.print(report_table(report, self._title(name)))
         elif show:
             self._console.print(self._overview())
         if self._compared:

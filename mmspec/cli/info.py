@@ -21,7 +21,8 @@ def info(
         str | None,
         typer.Argument(
             metavar="[MODEL]",
-            help="A directory, a hub id, sample or vision-sample; without one, all families.",
+            help="A directory, a hub id, sample, vision-sample or voice-sample; without one, all "
+            "families.",
             show_default=False,
         ),
     ] = None,
@@ -60,6 +61,7 @@ def info(
 
 def _facts(name: str, drafts: list[str], device: str | None, trust_remote_code: bool) -> Facts:
     from mmspec.loading import load_model
+    from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
     from mmspec.modalities.whisper import Whisper
 
     try:
@@ -70,11 +72,12 @@ def _facts(name: str, drafts: list[str], device: str | None, trust_remote_code: 
             raise
         return [("type", kind), ("usable", f"no: {error}")]
     if not isinstance(model, Whisper):
-        from mmspec.cli.info_vision import facts_of, fit
+        from mmspec.cli import info_speech, info_vision
 
+        about: Any = info_speech if isinstance(model, Voice) else info_vision
         machine = _machine_facts(model)
-        fits = [(f"draft {draft}", fit(model, draft, trust_remote_code)) for draft in drafts]
-        return [*facts_of(model), *machine, *fits]
+        fits = [(f"draft {draft}", about.fit(model, draft, trust_remote_code)) for draft in drafts]
+        return [*about.facts_of(model), *machine, *fits]
     whisper = model
     facts = _model_facts(whisper)
     facts += _machine_facts(whisper)

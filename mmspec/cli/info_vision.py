@@ -8,6 +8,7 @@ from typing import Any
 from mmspec.cli.info import how_it_fits
 from mmspec.modalities import ADAPTERS, adapter_for
 from mmspec.modalities.decoder import layer_list
+from mmspec.modalities.speech.family import Family as Speaking
 
 Facts = list[tuple[str, str]]
 
@@ -24,6 +25,8 @@ def _what(adapter: ModuleType) -> str:
     family = getattr(adapter, "FAMILY", None)
     if family is None:
         return "transcribe"
+    if isinstance(family, Speaking):
+        return "speak"
     if family.hears:
         return "listens: mmspec.generate"
     return ", ".join([*family.instructions, *["answer"] * family.takes_text])

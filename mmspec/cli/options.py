@@ -106,6 +106,112 @@ LookFormat = Annotated[
     str,
     typer.Option("--format", "-f", metavar="txt|json", rich_help_panel=OUTPUT),
 ]
+SpeakTarget = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="MODEL",
+        help="Whose voice it is: a directory, a hub id, or [bold]sample[/bold] (comes with "
+        "mmspec).",
+        rich_help_panel=MODELS,
+    ),
+]
+SpeakDraft = Annotated[
+    str,
+    typer.Option(
+        "--draft",
+        "-d",
+        metavar="DRAFT",
+        help="Who proposes: [bold]none[/bold], [bold]lookup[/bold] (what was said before), "
+        "[bold]repeat[/bold] (the last frame once more), [bold]heads:DIR[/bold] (trained on the "
+        "target's states) or a smaller model. Several take turns: a+b. It decides how fast, never "
+        "what.",
+        rich_help_panel=MODELS,
+    ),
+]
+Seconds = Annotated[
+    float | None,
+    typer.Option(
+        "--seconds",
+        metavar="S",
+        help="How long it may sound; as the model's settings have it where missing.",
+        rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+Guidance = Annotated[
+    float | None,
+    typer.Option(
+        "--guidance",
+        min=0.0,
+        metavar="X",
+        help="Scale of classifier-free guidance, 1 is none; as the model's settings have it where "
+        "missing.",
+        rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+SpeakTemperature = Annotated[
+    float | None,
+    typer.Option(
+        "--temperature",
+        min=0.0,
+        metavar="X",
+        help="0 takes the likeliest codes, above 0 samples; as the model's settings have it where "
+        "missing.",
+        rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+SpeakGrounding = Annotated[
+    float | None,
+    typer.Option(
+        "--grounding",
+        min=0.0,
+        metavar="NATS",
+        help="Find out which frames rest on the text: those whose log-probability falls by more "
+        "than so much without it; 1 is a good start.",
+        rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+Approximate = Annotated[
+    float | None,
+    typer.Option(
+        "--approximate",
+        min=0.0,
+        max=1.0,
+        metavar="COSINE",
+        help="[bold]No longer exact[/bold]: codes whose embeddings are this alike may stand for "
+        "each other. The report says how far that led from the target.",
+        rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        "--budget",
+        min=0.0,
+        metavar="X",
+        help="With --approximate: how far from the target's law a text may lead at most, in total "
+        "variation.",
+        rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
+SpeakSteps = Annotated[
+    int | None,
+    typer.Option(
+        "--max-new-tokens",
+        min=1,
+        metavar="N",
+        help="As --seconds, in steps of the model.",
+        rich_help_panel=DECODING,
+        show_default=False,
+    ),
+]
 TrustRemoteCode = Annotated[
     bool,
     typer.Option(

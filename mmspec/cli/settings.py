@@ -59,6 +59,66 @@ class OutputSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeechSettings(OutputSettings):
+    """Where sound and codes go; the format is that of files nobody named.
+
+    Attributes:
+        out: the file of one text; None: `output_dir`, or a name that is free here.
+        codes_only: leave the codec out, write codes alone.
+    """
+
+    out: Path | None = None
+    codes_only: bool = False
+
+    def check(self, files: Sequence[Path]) -> None:
+        """Raise where the results couldn't be written, before anything is done for them.
+
+        Raises:
+            OptionError: names the option.
+            InputError: names the place.
+        """
+        OutputSettings.check(self, files)
+        if self.out is not None:
+            self._check_out(self.out)
+
+    def places(self, texts: int) -> list[Path]:
+        """A place for each text: of its sound, or of its codes alone.
+
+        Raises:
+            OptionError: too many texts for one file.
+            InputError: nobody named a file, and ours is taken.
+        """
+        from mmspec.code_files import sidecar
+
+        def named(folder: Path, name: str) -> Path:
+            place = folder / f"{name}.{self.format}"
+            return sidecar(place) if self.codes_only else place
+
+        if self.output_dir is not None:
+            digits = len(str(texts))
+            names = (f"speech-{number:0{digits}}" for number in range(1, texts + 1))
+            return [named(self.output_dir, name) for name in names]
+        if texts > 1:
+            raise OptionError(f"found {texts} texts for one file, expected --output-dir DIR")
+        if self.out is not None:
+            return [self.out]
+        place = named(Path(), "speech")
+        for taken in (place, sidecar(Path(f"speech.{self.format}"))):
+            if taken.exists():
+                raise InputError(f"{taken}: it is there already; name a file with --out")
+        return [place]
+
+    def _check_out(self, out: Path) -> None:
+        if self.output_dir is not None:
+            raise OptionError("--out, --output-dir: found both, expected one of them")
+        suffix = out.suffix.lower().removeprefix(".")
+        if suffix not in self.formats and not (self.codes_only and suffix == "npz"):
+            known = ", ".join([*self.formats, *["npz"] * self.codes_only])
+            raise OptionError(f"--out {out}: found the suffix {out.suffix!r}, expected {known}")
+        _check_place("--out", out, folder=False)
+
+
+@dataclass(frozen=True, slots=True)
 class LiveSettings:
     """How a live stream is heard.
 

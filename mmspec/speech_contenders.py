@@ -1,0 +1,171 @@
+"""Who can say a text: mmspec with any drafter, and transformers. The same questions and answers as
+in `contenders`, about codes: an outcome's ids are frames.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+import torch
+from transformers.generation.stopping_criteria import MaxLengthCriteria
+
+from mmspec.compat import quiet
+from mmspec.contenders import Outcome, Unavailable, untouched
+from mmspec.errors import OptionError
+from mmspec.factorizations.codes import Grid
+from mmspec.modalities.pair import NoDraft
+from mmspec.modalities.speech.family import FrameFamily
+from mmspec.speaker import Speaker
+
+FEW_STEPS = 32
+"""Enough to warm up with, and more than any family's codebooks are late."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakRequest:
+    """What is asked of every contender alike.
+
+    Attributes:
+        sound: make sound of the codes: part of the time from end to end.
+    """
+
+    seconds: float | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    guidance: float | None = None
+    max_new_tokens: int | None = None
+    sound: bool = True
+
+    @property
+    def first_temperature(self) -> float:
+        """What is decoded at; 0 also where the generation config decides that."""
+        return self.temperature or 0.0
+
+    @property
+    def few(self) -> Self:
+        """The same, done after a few steps."""
+        return replace(self, seconds=None, max_new_tokens=FEW_STEPS)
+
+    def given(self) -> dict[str, Any]:
+        """What was asked for, as `Speaker.speak` takes it."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def for_generate(self, speaker: Speaker) -> dict[str, Any]:
+        """The same request as keyword arguments of transformers' `generate`."""
+        steps = {} if self.max_new_tokens is None else {"max_new_tokens": self.max_new_tokens}
+        ours = speaker._as_generate_has_it(self.seconds, self.temperature, self.guidance)
+        return {**steps, **ours}
+
+
+@runtime_checkable
+class TellsCodes(Protocol):
+    """A family that finds out which codes transformers' own `generate` comes to."""
+
+    def library_codes(self, model: Any, inputs: Mapping[str, Any], **options: Any) -> Grid:
+        """The codes of `model.generate(**inputs, **options)`, without any sound made of them."""
+        ...
+
+
+class MMSpecSpeaker:
+    """mmspec with some drafter, or with none."""
+
+    remark: str | None = None
+
+    def __init__(self, speaker: Speaker, name: str) -> None:
+        self.speaker, self.name = speaker, name
+        self.why_not: str | None = None
+
+    def run(self, text: str, request: SpeakRequest, hypothesis: Any = None) -> Outcome:
+        """Say it with `Speaker.speak`."""
+        start = time.perf_counter()
+        said = self.speaker.speak(text, **request.given())
+        seconds = time.perf_counter() - start
+        return Outcome(
+            frames_of(said.codes), said.text, said.report.decode_seconds, seconds, said.report
+        )
+
+
+class TransformersSpeaker:
+    """transformers' `generate` on the user's own model object, its codes taken before the codec.
+
+    End to end are the inputs, `generate` up to its codec, and the same codec on its codes.
+    """
+
+    remark: str | None = None
+
+    def __init__(self, speaker: Speaker, name: str) -> None:
+        self.name, self._speaker = name, speaker
+        family = speaker._target.family
+        self.why_not: str | None = None
+        if not isinstance(family, TellsCodes):
+            self.why_not = f"which codes transformers comes to isn't known for {family.title}"
+
+    def run(self, text: str, request: SpeakRequest, hypothesis: Any = None) -> Outcome:
+        """Decode with `generate`; the model's generation config is as before afterwards.
+
+        Raises:
+            OptionError: sampling, whose noise is transformers' own.
+        """
+        if request.first_temperature > 0:
+            raise OptionError("sampled codes can't be compared: transformers draws other noise")
+        speaker, watch = self._speaker, LoopWatch()
+        family: Any = speaker._target.family
+        with quiet(), untouched([speaker.model]), torch.no_grad():
+            start = time.perf_counter()
+            inputs, options = speaker._inputs(text), request.for_generate(speaker)
+            grid = family.library_codes(speaker.model, inputs, stopping_criteria=[watch], **options)
+            if request.sound and speaker.codec is not None:
+                speaker.codec.decode(np.asarray(grid).reshape(len(grid), -1))
+            seconds = time.perf_counter() - start
+        return Outcome(tuple(grid), text, watch.decode_s, seconds)
+
+
+class LoopWatch(MaxLengthCriteria):
+    """A stopping criterion that stops nothing: it takes the time from the first step to the last.
+
+    MusicGen's `generate` hands no streamer to its loop, and CSM's takes criteria of length alone.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(sys.maxsize)
+        self._first: float | None = None
+        self._last = 0.0
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:  # type: ignore[override]
+        """A step was decided."""
+        self._last = time.perf_counter()
+        self._first = self._last if self._first is None else self._first
+        return super().__call__(input_ids, scores, **kwargs)  # type: ignore[arg-type]
+
+    @property
+    def decode_s(self) -> float:
+        """What the steps behind the first one took."""
+        return 0.0 if self._first is None else self._last - self._first
+
+
+def assisted(ours: Speaker) -> Unavailable:
+    """transformers' own speculation: for codes it has none that could be compared with."""
+    title = ours._target.family.title
+    return Unavailable("hf-assisted", f"transformers' speculation isn't run for {title} here")
+
+
+def plain_of(ours: Speaker, *, packed: bool = True) -> Speaker:
+    """Ordinary decoding with the same target."""
+    return Speaker(replace(ours._target, packed=packed), NoDraft(), "adaptive")
+
+
+def step_of(speaker: Speaker) -> str:
+    """What one step decides, in words: what a report of it calls a token."""
+    if not isinstance(speaker._target.family, FrameFamily):
+        return "one code"
+    return f"a frame of {len(speaker.descriptor.codebooks)} codes"
+
+
+def frames_of(codes: np.ndarray) -> tuple[tuple[int, ...], ...]:
+    """A grid of codes as an outcome's ids."""
+    return tuple(map(tuple, codes.tolist()))
