@@ -117,6 +117,22 @@ def test_no_drafter_changes_a_code(name: str, kind: str, scale: float | None) ->
 
 
 @pytest.mark.parametrize("scale", GUIDED)
+@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
+def test_a_padded_text_says_what_it_says_with_the_library(kernel: str, scale: float | None) -> None:
+    model = MODELS["stereo"]()
+    model.decoder.set_attn_implementation(kernel)
+    padded = {
+        "input_ids": torch.tensor([[3, 4, 5, 0, 0]]),
+        "attention_mask": torch.tensor([[1, 1, 1, 0, 0]]),
+    }
+    options = {"max_new_tokens": 12, "do_sample": False, "guidance_scale": scale}
+    plain = run(FAMILY, model, padded, **options)
+    assert plain.said.grid == FAMILY.library_codes(model, padded, **options)
+    drafted = run(FAMILY, model, padded, Telling(plain.rows, late), 3, **options)
+    assert drafted.rows == plain.rows
+
+
+@pytest.mark.parametrize("scale", GUIDED)
 @pytest.mark.parametrize("frames", [1, 4, 5])
 @pytest.mark.parametrize("name", ["mono", "stereo"])
 def test_a_prompts_codes_are_delayed_once(name: str, frames: int, scale: float | None) -> None:
