@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mmspec import speech_contenders as speech
@@ -23,7 +23,7 @@ from mmspec.contenders import (
     plain_of,
 )
 from mmspec.errors import OptionError
-from mmspec.factorizations import CodeSteps
+from mmspec.factorizations import Cell, CodeSteps
 from mmspec.settings import PEERS
 from mmspec.speaker import Speaker
 from mmspec.speech_contenders import MMSpecSpeaker, TransformersSpeaker
@@ -205,7 +205,7 @@ class Comparer:
     ) -> Difference | None:
         """The first difference, None where the ids are equal."""
         if isinstance(self._hf, TransformersSpeaker):
-            return code_difference(self._steps, ours.ids, peer.ids)
+            return self._code_difference(self._hf, subject, request, ours, peer)
         index = first_difference(ours.ids, peer.ids)
         if index is None:
             return None
@@ -217,6 +217,17 @@ class Comparer:
             with contextlib.suppress(Exception):
                 gap = self._hf.gap(subject, request, ours.ids[:index], pair)
         return Difference(index, mine, yours, gap, gap is not None and gap < TIE_GAP)
+
+    def _code_difference(
+        self, hf: TransformersSpeaker, text: str, request: Any, ours: Outcome, peer: Outcome
+    ) -> Difference | None:
+        found = code_difference(self._steps, ours.ids, peer.ids)
+        if found is None or found.ours is None or found.peer is None or found.codebook is None:
+            return found
+        gap, cell = None, Cell(found.index, found.codebook)
+        with contextlib.suppress(Exception):
+            gap = hf.gap(text, request, ours.ids, cell, (found.ours, found.peer))
+        return replace(found, gap=gap, tie=gap is not None and gap < TIE_GAP)
 
 
 def check_peers(peers: Sequence[str]) -> None:

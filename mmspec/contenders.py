@@ -86,15 +86,16 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One run of one contender on one recording.
+    """One run of one contender on one input.
 
     Attributes:
+        ids: of tokens; of a model that speaks frames of codes.
         decode_s: from the first token to the end: drafting, verification and bookkeeping.
         end_to_end_s: from samples to text.
         report: mmspec's own; None for other contenders.
     """
 
-    ids: tuple[int, ...]
+    ids: tuple[Any, ...]
     text: str
     decode_s: float
     end_to_end_s: float

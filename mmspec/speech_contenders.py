@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -16,10 +16,13 @@ from transformers.generation.stopping_criteria import MaxLengthCriteria
 
 from mmspec.compat import quiet
 from mmspec.contenders import Outcome, Unavailable, untouched
-from mmspec.errors import OptionError
+from mmspec.engine.frames.processing import FRAME_FORMS
+from mmspec.errors import ModelError, OptionError
+from mmspec.factorizations import Cell, DelayedFrames
 from mmspec.factorizations.codes import Grid
 from mmspec.modalities.pair import NoDraft
 from mmspec.modalities.speech.family import FrameFamily
+from mmspec.modalities.speech.preparation import prepare
 from mmspec.speaker import Speaker
 
 FEW_STEPS = 32
@@ -102,7 +105,7 @@ class TransformersSpeaker:
         self.name, self._speaker = name, speaker
         family = speaker._target.family
         self.why_not: str | None = None
-        if not isinstance(family, TellsCodes):
+        if not isinstance(family, TellsCodes | FrameFamily):
             self.why_not = f"which codes transformers comes to isn't known for {family.title}"
 
     def run(self, text: str, request: SpeakRequest, hypothesis: Any = None) -> Outcome:
@@ -114,15 +117,74 @@ class TransformersSpeaker:
         if request.first_temperature > 0:
             raise OptionError("sampled codes can't be compared: transformers draws other noise")
         speaker, watch = self._speaker, LoopWatch()
-        family: Any = speaker._target.family
-        with quiet(), untouched([speaker.model]), torch.no_grad():
+        with quiet(), untouched(_configured(speaker.model)), torch.no_grad():
             start = time.perf_counter()
             inputs, options = speaker._inputs(text), request.for_generate(speaker)
-            grid = family.library_codes(speaker.model, inputs, stopping_criteria=[watch], **options)
+            grid = self._codes(inputs, {**options, "stopping_criteria": [watch]})
             if request.sound and speaker.codec is not None:
                 speaker.codec.decode(np.asarray(grid).reshape(len(grid), -1))
             seconds = time.perf_counter() - start
         return Outcome(tuple(grid), text, watch.decode_s, seconds)
+
+    @torch.no_grad()
+    def gap(
+        self,
+        text: str,
+        request: SpeakRequest,
+        frames: Sequence[Any],
+        cell: Cell,
+        codes: Sequence[int],
+    ) -> float | None:
+        """How far apart the target's scores for two codes were; None where that can't be told.
+
+        Args:
+            text: what was said.
+            request: how.
+            frames: codes, frames × codebooks, those behind the cell's step included or not.
+            cell: where one of the two stands.
+            codes: both.
+        """
+        speaker, steps = self._speaker, self._speaker.descriptor
+        family = speaker._target.family
+        if not isinstance(family, FrameFamily) or not isinstance(steps, DelayedFrames):
+            return None
+        inputs, options = speaker._inputs(text), request.for_generate(speaker)
+        prepared = prepare(speaker.model, inputs, **options)
+        target = family.open(prepared, packed=False)
+        step = cell.frame + 1 + steps.delays[cell.codebook]  # behind the row of start marks
+        try:
+            rows = target.read_prompt()
+            if before := steps.from_grid(frames)[len(target.prompt) : step]:
+                rows = target.score(before, 1)
+        finally:
+            target.close()
+        for processor in prepared.processors or ():
+            if form := FRAME_FORMS.get(type(processor)):
+                rows = form(processor, target.codebooks)(rows)
+        one, other = (steps.codebooks[cell.codebook].id_of(code) for code in codes)
+        row = rows[-1, cell.codebook]
+        return abs(float(row[one] - row[other]))
+
+    def _codes(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Grid:
+        """Of `generate`: as its family finds them out, else its rows as they are.
+
+        Raises:
+            ModelError: it returns something else.
+        """
+        model, family = self._speaker.model, self._speaker._target.family
+        if isinstance(family, TellsCodes):
+            return family.library_codes(model, inputs, **options)
+        made: Any = model.generate(**inputs, **options)
+        if not isinstance(made, torch.Tensor) or made.ndim != 3:
+            raise ModelError(f"{family.title}: which codes transformers comes to isn't known")
+        rows = [tuple(row) for row in made[0].tolist()]
+        return family.grid(self._speaker.descriptor, rows)[0]  # type: ignore[attr-defined]
+
+
+def _configured(model: Any) -> list[Any]:
+    """A model and those of its parts that have a generation config."""
+    parts = (model, *model.children())
+    return [part for part in parts if getattr(part, "generation_config", None) is not None]
 
 
 class LoopWatch(MaxLengthCriteria):
@@ -136,11 +198,11 @@ class LoopWatch(MaxLengthCriteria):
         self._first: float | None = None
         self._last = 0.0
 
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:  # type: ignore[override]
+    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
         """A step was decided."""
         self._last = time.perf_counter()
         self._first = self._last if self._first is None else self._first
-        return super().__call__(input_ids, scores, **kwargs)  # type: ignore[arg-type]
+        return super().__call__(input_ids, scores, **kwargs)
 
     @property
     def decode_s(self) -> float:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from rich.console import Console
+from transformers import LogitsProcessor
 
 import mmspec
 from mmspec.compare import Comparer, code_difference
 from mmspec.contenders import Outcome, Unavailable
 from mmspec.errors import OptionError
-from mmspec.factorizations import Codebook, DelayedFrames
+from mmspec.factorizations import Cell, Codebook, DelayedFrames
 from mmspec.modalities.pair import NoDraft
 from mmspec.modalities.speech.family import Family
 from mmspec.render import comparison_table
@@ -27,6 +28,7 @@ from mmspec.speech_contenders import (
     plain_of,
     step_of,
 )
+from tests.modalities.speech import bed_dia
 from tests.modalities.speech.bed_musicgen import tiny, tiny_decoder
 from tests.speaking_support import processor
 
@@ -62,6 +64,19 @@ class TestPeers:
             assert found[peer].end_to_end_ratio > 0
         assert not found["hf-assisted"].available
         assert isinstance(assisted(ours), Unavailable)
+
+    @pytest.mark.parametrize(("bed", "text"), [(bed_dia, "[S1] so be it")])
+    def test_rows_of_other_families(self, bed: Any, text: str) -> None:
+        model = bed.tiny()
+        ours = mmspec.load(model, "repeat", processor=bed.processor(), gamma=2, packed=False)
+        request = SpeakRequest(max_new_tokens=20, temperature=0.0, sound=False)
+        parts = [model, *model.children()]
+        before = [str(getattr(part, "generation_config", None)) for part in parts]
+        hf = TransformersSpeaker(ours, "hf").run(text, request)
+        assert hf.ids == MMSpecSpeaker(ours, "ours").run(text, request).ids
+        assert len(hf.ids) > 3
+        assert hf.decode_s > 0
+        assert [str(getattr(part, "generation_config", None)) for part in parts] == before
 
     def test_what_is_asked_is_handed_on(self, target: Any) -> None:
         ours = speaker(target, "repeat")
@@ -166,6 +181,30 @@ class TestWhereCodesPart:
         assert code_difference(self.STEPS, self.GRID, self.GRID) is None
         assert code_difference(self.STEPS, (), ()) is None
 
+    @pytest.mark.parametrize("guidance", [1.0, 3.0])
+    def test_how_far_apart_the_scores_were(self, target: Any, guidance: float) -> None:
+        class Spy(LogitsProcessor):
+            rows: ClassVar[list[torch.Tensor]] = []
+
+            def __call__(self, input_ids: Any, scores: Any) -> Any:
+                self.rows.append(scores)
+                return scores
+
+        request = SpeakRequest(seconds=0.2, temperature=0.0, guidance=guidance)
+        ours = speaker(target)
+        hf = TransformersSpeaker(ours, "hf")
+        options = {**request.for_generate(ours), "logits_processor": [Spy()]}
+        with torch.no_grad():
+            codes = hf._codes(ours._inputs(TEXT), options)
+        frame, codebook, other = 5, 2, 11
+        gap = hf.gap(TEXT, request, codes, Cell(frame, codebook), (codes[frame][codebook], other))
+        rows = Spy.rows[frame + codebook]  # as late as its number
+        given, dropped = rows[codebook], rows[codebook - 4]  # the same row where nothing guides
+        row = dropped + guidance * (given - dropped)
+        wanted = float(row[codes[frame][codebook]] - row[other])
+        assert wanted > 1e-2
+        assert gap == pytest.approx(wanted, rel=1e-3)
+
     def test_it_is_told(self, target: Any) -> None:
         ours = speaker(target)
         seen = MMSpecSpeaker(ours, "ours").run(TEXT, SHORT)
@@ -173,7 +212,9 @@ class TestWhereCodesPart:
         comparer = Comparer(ours, ["plain"], packed=False)
         found = comparer.compare(TEXT, SHORT, Outcome(wrong, TEXT, 1.0, 1.0))["plain"]
         assert found.ids_equal is False
-        assert found.to_dict()["first_difference"]["codebook"] == 3
+        difference = found.to_dict()["first_difference"]
+        assert (difference["codebook"], difference["tie"]) == (3, False)
+        assert difference["gap"] > 1e-3
         console = Console(width=120, record=True, file=io.StringIO())
         console.print(comparison_table([("a", {"plain": found})]))
         assert "at frame 4, codebook 3: " in console.export_text()
