@@ -8,6 +8,7 @@ Legend: K codebooks, V codes in a codebook, D width of the backbone.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -50,22 +51,25 @@ def repeat_previous(hidden: Tensor, codes: Frame, previous: Frame | None) -> Fra
     return () if previous is None or previous[:known] != codes else previous[known:]
 
 
-class ParallelHeads:
-    """Guesses all codes at once, each by a head of its own on the backbone's state.
+class CodeHeads:
+    """A head per codebook, on the backbone's state and the code before: linear, so next to free.
 
     Attributes:
-        weight: `[D, K-1, V]`, on the state.
-        table: `[V, K-1, V]`, what the first code adds.
+        weight: `[K-1, D, V]`, on the state.
+        table: `[K-1, V, V]`, what the code before adds.
     """
 
     def __init__(self, weight: Tensor, table: Tensor) -> None:
         self.weight, self.table = weight, table
 
     def __call__(self, hidden: Tensor, codes: Frame, previous: Frame | None) -> Frame:
-        """The highest code of each head that isn't decided yet."""
+        """The highest code of each head that isn't decided yet, behind the one guessed before."""
         known = len(codes) - 1
-        scores = torch.tensordot(hidden.to(self.weight.dtype), self.weight[:, known:], dims=1)
-        return tuple((scores + self.table[codes[0], known:]).argmax(-1).tolist())
+        scores = torch.matmul(hidden.to(self.weight.dtype), self.weight[known:])
+        line = [codes[-1]]
+        for own, table in zip(scores, self.table[known:], strict=True):
+            line.append(int((own + table[line[-1]]).argmax()))
+        return tuple(line[1:])
 
 
 class Readable(Protocol):
@@ -101,7 +105,7 @@ def states_at(target: Readable, frames: Sequence[Frame]) -> Tensor:
 
 def fit_heads(
     hidden: Tensor, frames: Sequence[Frame], vocab_size: int, ridge: float = 1.0
-) -> ParallelHeads:
+) -> CodeHeads:
     """Heads that have seen what a model says: least squares onto its codes, in closed form.
 
     Args:
@@ -118,11 +122,11 @@ def fit_heads(
     """
     if not 0 < len(hidden) == len(frames):
         raise InputError(f"{len(hidden)} states for {len(frames)} frames: expected one for each")
-    width = hidden.shape[1]
-    codes = torch.tensor(list(frames), device=hidden.device)
-    seen = torch.cat([hidden.double(), one_hot(codes[:, 0], vocab_size).double()], dim=1)
-    said = one_hot(codes[:, 1:], vocab_size).double().flatten(1)
-    held = ridge * torch.eye(seen.shape[1], dtype=torch.float64, device=hidden.device)
-    found = torch.linalg.solve(seen.T @ seen + held, seen.T @ said).float()
-    weight, table = found.unflatten(1, (-1, vocab_size)).split([width, vocab_size])
-    return ParallelHeads(weight, table)
+    codes = one_hot(torch.tensor(list(frames), device=hidden.device), vocab_size).double()
+    found = []
+    for before, said in itertools.pairwise(codes.unbind(1)):
+        seen = torch.cat([hidden.double(), before], dim=1)
+        held = ridge * torch.eye(seen.shape[1], dtype=torch.float64, device=hidden.device)
+        found.append(torch.linalg.solve(seen.T @ seen + held, seen.T @ said))
+    weight, table = torch.stack(found).float().split([hidden.shape[1], vocab_size], dim=1)
+    return CodeHeads(weight, table)

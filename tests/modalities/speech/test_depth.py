@@ -23,7 +23,13 @@ from transformers.generation.logits_process import LogitsProcessor
 from mmspec.errors import InputError, OptionError, StaleHandleError
 from mmspec.modalities.speech.csm_target import CsmDepth
 from mmspec.modalities.speech.depth import Chain, Inside, only_best
-from mmspec.modalities.speech.depth_guesses import Guess, fit_heads, repeat_previous, states_at
+from mmspec.modalities.speech.depth_guesses import (
+    CodeHeads,
+    Guess,
+    fit_heads,
+    repeat_previous,
+    states_at,
+)
 from mmspec.prefix import Frame
 from mmspec.state import DecoderState
 
@@ -322,6 +328,18 @@ def test_repeated_frames() -> None:
     assert repeat_previous(torch.zeros(1), (7, 1), (7, 1, 2, 3)) == (2, 3)
     assert repeat_previous(torch.zeros(1), (7, 0), (7, 1, 2, 3)) == ()
     assert repeat_previous(torch.zeros(1), (7,), None) == ()
+
+
+def test_a_head_reads_the_state_and_the_code_before() -> None:
+    counts = torch.eye(6).roll(1, dims=1).expand(3, 6, 6)  # the code before, and one more
+    weight = torch.zeros(3, 2, 6)
+    weight[1, 0, 0] = 5.0  # this state has codebook 2 say 0
+    heads = CodeHeads(weight, counts)
+    plain, marked = torch.zeros(2), torch.tensor([1.0, 0.0])
+    assert heads(plain, (1,), None) == (2, 3, 4)
+    assert heads(plain, (1, 4), None) == (5, 0)
+    assert heads(marked, (1,), None) == (2, 0, 1)
+    assert heads(marked, (1, 2, 3), None) == (4,)
 
 
 @functools.cache
