@@ -196,14 +196,6 @@ def test_what_the_voice_said_earlier_is_asked_after_what_it_says_now() -> None:
     assert drafter.propose(longer, 2, NOBODY).ids == ((3, 3), (4, 4)), "two alike beat one"
 
 
-def test_no_frame_with_a_mark_is_proposed() -> None:
-    """At both ends of what was said there is padding; here it would be no code at all."""
-    earlier = FrameIndex(longest=1, shortest=1)
-    earlier.add([(1, 1), (2, 2), (3, 3), (8, 4), (5, 5)])
-    proposed = LookupDrafter([earlier], marks={8}).propose(prefix_of([(1, 1)]), 9, NOBODY)
-    assert proposed.ids == ((2, 2), (3, 3))
-
-
 @pytest.mark.parametrize(("shortest", "longest"), [(0, 3), (4, 3)])
 def test_runs_of_no_frames_are_refused(shortest: int, longest: int) -> None:
     with pytest.raises(ValueError, match="need 1 <= shortest <= longest"):

@@ -7,7 +7,7 @@ utterances, is looked up as well.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from mmspec.prefix import Frame, Prefix
 from mmspec.proposals.base import Drafter, Outlook, Pick
@@ -58,8 +58,6 @@ class LookupDrafter(Drafter):
     Args:
         earlier: indices of what the voice has said before, the first one to know a run is asked.
         own: settings of the index of this output.
-        marks: ids that the order of codes prescribes and no law decides. Frames that hold some
-            don't come again where they are looked up, so a proposal ends in front of them.
 
     Example:
         >>> import torch
@@ -73,15 +71,9 @@ class LookupDrafter(Drafter):
 
     name = "lookup"
 
-    def __init__(
-        self,
-        earlier: Sequence[FrameIndex] = (),
-        own: FrameIndex | None = None,
-        marks: Collection[int] = (),
-    ) -> None:
+    def __init__(self, earlier: Sequence[FrameIndex] = (), own: FrameIndex | None = None) -> None:
         self._own = FrameIndex() if own is None else own
         self._earlier, self._indexed = list(earlier), 0
-        self._marks = frozenset(marks)
 
     def outlook(self, prefix: Prefix) -> Outlook:
         """The longer the run, the better the odds."""
@@ -97,8 +89,7 @@ class LookupDrafter(Drafter):
         if place is None:
             return DraftedFrames()
         frames, start = place
-        ahead = itertools.islice(frames, start, start + limit)
-        return DraftedFrames(tuple(itertools.takewhile(self._marks.isdisjoint, ahead)))
+        return DraftedFrames(tuple(itertools.islice(frames, start, start + limit)))
 
     def _find(self, prefix: Prefix) -> tuple[int, Place | None]:
         if self._indexed < len(prefix):
