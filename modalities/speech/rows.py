@@ -121,7 +121,7 @@ class RowsTarget(BlockTarget):
             PackedLinears(block_layers(decoder, heads)).open() if packed else None,
             rows.steps.vocab_size,
         )
-        self._rows, self._states, self._mask = rows, states, mask
+        self._rows, self._states, self._mask, self._before = rows, states, mask, before
         self.codebooks = len(rows.steps.codebooks)
         table = [tuple(row) for row in rows.pattern.t().tolist()]
         self.prompt: Sequence[Frame] = table[: rows.prompt]
@@ -170,7 +170,7 @@ class RowsTarget(BlockTarget):
     def _hidden(self, block: Tensor, parents: Sequence[int] | None) -> Tensor:
         """The decoder's last hidden states `[B, n, D]` for a block of ids `[B K, n]`."""
         if self._lean and self.state.frozen > 0:  # conditioning and prompt were read
-            start = self.state.length + self.state.before
+            start = self.state.length + self._before
             return lean_rows(self._decoder, self.state, block, start, self._sees)
         return self._read(block)
 

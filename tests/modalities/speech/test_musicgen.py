@@ -114,6 +114,18 @@ def test_no_drafter_changes_a_code(name: str, kind: str, scale: float | None) ->
     for gamma in (2, 60):
         drafted = says(name, 15, scale, drafts(kind, name, known), gamma)
         assert drafted.said.grid == library(name, 15, scale)
+        assert drafted.rows == known
+
+
+@pytest.mark.parametrize("scale", GUIDED)
+def test_marks_that_a_drafter_got_wrong_are_nobodys(scale: float | None) -> None:
+    known = says("mono", 15, scale).rows
+
+    def unmarked(row: int, frame: Frame) -> Frame:
+        return tuple(7 if unit == CODES else unit for unit in frame)
+
+    for gamma in (2, 60):
+        assert says("mono", 15, scale, Telling(known, unmarked), gamma).rows == known
 
 
 @pytest.mark.parametrize("scale", GUIDED)
