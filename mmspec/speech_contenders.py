@@ -153,9 +153,9 @@ class TransformersSpeaker:
         target = family.open(prepared, packed=False)
         step = cell.frame + 1 + steps.delays[cell.codebook]  # behind the row of start marks
         try:
-            rows = target.read_prompt()
-            if before := steps.from_grid(frames)[len(target.prompt) : step]:
-                rows = target.score(before, 1)
+            rows, before = target.read_prompt(), steps.from_grid(frames)[len(target.prompt) : step]
+            if before:
+                rows = target.score(list(before), 1)  # type: ignore[arg-type]
         finally:
             target.close()
         for processor in prepared.processors or ():
