@@ -233,7 +233,7 @@ def later_codes_kept_from_the_draft(patch: Patch) -> None:
 
 
 def forced_cells_as_drafted(patch: Patch) -> None:
-    patch.setattr(FrameChooser, "_laid_out", lambda self, proposal, prefix: len(proposal))
+    patch.setattr(FrameChooser, "laid_out", lambda self, proposal, prefix: proposal)
 
 
 def rows_one_frame_late(patch: Patch) -> None:
