@@ -109,6 +109,10 @@ class Chooser:
             has_draft_probs=proposal.draft_probs is not None,
         )
 
+    def laid_out(self, proposal: Proposal, prefix: Prefix[int]) -> Proposal:
+        """The proposal as the target is to read it: as it is, no unit is forced."""
+        return proposal
+
     def decide(
         self, rows: Tensor, proposal: Proposal, prefix: Prefix[int]
     ) -> tuple[tuple[int, ...], int]:

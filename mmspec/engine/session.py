@@ -177,6 +177,7 @@ class Session:
             else:
                 proposal = drafter.propose_tree(self.prefix, plan.depth, plan.branches)
             proposal.check(plan.depth, self._target.vocab_size, plan.branches)
+            proposal = self._chooser.laid_out(proposal, self.prefix)
             proposal = proposal.until(self._stops.stop_units)
             # Side branches take room in the state that no output will ever fill.
             return outlook, proposal.crop(self._target.capacity - len(self.prefix))

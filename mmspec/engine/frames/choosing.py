@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -92,8 +93,7 @@ class FrameChooser:
         Returns:
             (indices of the accepted frames, the recovered or bonus frame).
         """
-        sound = self._laid_out(proposal, prefix)
-        scored = self._scored(rows[: sound + 1], proposal.crop(sound), prefix)
+        scored = self._scored(rows, proposal, prefix)
         self.approximating.begin(len(prefix) - prefix.prompt_length)
         rule = self.rule(proposal)
         if rule == "grouped":
@@ -107,17 +107,18 @@ class FrameChooser:
         self.approximating.judged_exactly(decision.accepted + 1)
         return _said(decision)
 
-    def _laid_out(self, proposal: Proposal, prefix: FramePrefix) -> int:
-        """How many drafted frames hold what they are forced to.
+    def laid_out(self, proposal: Proposal, prefix: FramePrefix) -> Proposal:
+        """The proposal with the marks that its frames are forced to, whatever stood there.
 
-        The target has read them as they are, so behind another one no law is the output's.
+        The target reads drafted frames as they are: behind another mark no law is the output's.
         """
         frames: Sequence[Any] = proposal.ids
-        forced = self._layout.forced(prefix.ids, frames)
-        for place, (frame, marks) in enumerate(zip(frames, forced, strict=False)):
-            if any(mark not in (FREE, code) for code, mark in zip(frame, marks, strict=True)):
-                return place
-        return len(frames)
+        marks = self._layout.forced(prefix.ids, frames)
+        cells = [
+            zip(frame, forced, strict=True) for frame, forced in zip(frames, marks, strict=False)
+        ]
+        filled = tuple(tuple(c if m == FREE else m for c, m in pairs) for pairs in cells)
+        return proposal if filled == frames else replace(proposal, ids=filled)
 
     def _scored(self, rows: Tensor, proposal: Proposal, prefix: FramePrefix) -> FrameProposal:
         shape = (len(proposal), self._codebooks)

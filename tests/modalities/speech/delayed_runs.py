@@ -28,10 +28,6 @@ from mmspec.proposals.frames.drafted import DraftedFrames
 GAMMAS = (1, 4, 60)
 """Behind 0, which drafts nothing; the last one is beyond the end of any output."""
 
-unfilled = pytest.mark.xfail(
-    strict=True, reason="a session reads and emits what a draft holds in forced cells"
-)
-
 Spoil = Callable[[int, Frame], Frame]
 """(absolute row, what is right there) to what is drafted."""
 

@@ -40,7 +40,7 @@ from .bed_higgs_audio import (
     tiny,
     undelayed,
 )
-from .delayed_runs import GAMMAS, Telling, checkpoint, drafts, drawing, run, unfilled
+from .delayed_runs import GAMMAS, Telling, checkpoint, drafts, drawing, run
 
 NEW = 24
 CASES = [
@@ -237,7 +237,6 @@ def test_forced_cells_are_in_no_figure(seed: int, prompt: int, voice: int) -> No
     assert codes.agreed == codes.judged
 
 
-@unfilled
 def test_what_a_draft_holds_in_forced_cells_is_never_read() -> None:
     model, told = tiny(0), given(1)
     rows = library_rows(model, told, **greedy())
