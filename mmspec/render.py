@@ -127,9 +127,11 @@ def codebooks(shares: Sequence[float | None]) -> str:
     """Shares of right codes among judged ones, for each codebook.
 
     Example:
-        >>> codebooks((0.5, None))
-        '50 - %'
+        >>> codebooks((0.5, None)), codebooks((None, None))
+        ('50 - %', '-')
     """
+    if all(share is None for share in shares):
+        return "-"
     return " ".join("-" if share is None else f"{100 * share:.0f}" for share in shares) + " %"
 
 

@@ -97,12 +97,16 @@ class TestWhole:
         out = tmp_path / "out.json"
         options: tuple[Any, ...] = ("--texts", sentences, "-t", voice.target, "-d", "lookup")
         options += ("--pairs", 1, "--seconds", 0.2, "--compare", "hf", "--json", out)
+        options += ("--report", tmp_path / "page.html")
         done = Here(capsys)("bench", "tts", *options)
         assert (done.code, done.err) == (0, "")
         assert "a token is a frame of 4 codes" in done.out
         document = json.loads(out.read_text())
         assert [case["seconds"] for case in document["files"]] == [0.2, 0.2]
         assert [pair["peer"] for pair in document["versus"]] == ["hf"]
+        page = (tmp_path / "page.html").read_text()
+        assert "sentences.txt:1, lookup" in page
+        assert "sentences.txt:3, lookup" in page
 
     @pytest.mark.parametrize(
         ("changes", "says"),

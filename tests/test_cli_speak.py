@@ -172,6 +172,15 @@ class TestSaying:
         assert "0.4 s" in more.err
 
 
+def test_a_page(run: Here, voice: Voice, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    how = ("-t", voice.target, *SHORT, "-o", tmp_path, "--report", page, "-d", voice.drafter)
+    assert run("speak", TEXTS[0], "no!", *how, "--compare", "plain").code == 2
+    content = page.read_text()
+    for words in (TEXTS[0], "speech-1.wav", "speech-2.wav", "the character &#39;!&#39;", "plain"):
+        assert words in content
+
+
 def test_peers_say_the_same(run: Here, voice: Voice, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     how = ("-d", voice.drafter, "--gamma", 2, "--compare", "plain,hf,hf-assisted")
@@ -201,6 +210,14 @@ class TestStream:
         whole = np.concatenate([said[text].samples for text in TEXTS]).clip(-1, 1)
         heard = np.frombuffer(out, "<i2")
         np.testing.assert_allclose(heard, whole * 32767, atol=2)
+
+    def test_a_terminal_plays_nothing(
+        self, run: Here, voice: Voice, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+        done = run("speak", TEXTS[0], "-t", voice.target, "--stream")
+        assert (done.code, done.out, len(done.complaints)) == (2, "", 1)
+        assert "expected a pipe or a file" in done.err
 
     @pytest.mark.parametrize(
         "how", [("--out", "a.wav"), ("--compare", "plain"), ("--json", "a.json"), ("--table",)]
