@@ -22,7 +22,6 @@ from mmspec.factorizations import Cell, DelayedFrames
 from mmspec.factorizations.codes import Grid
 from mmspec.modalities.pair import NoDraft
 from mmspec.modalities.speech.family import FrameFamily
-from mmspec.modalities.speech.preparation import prepare
 from mmspec.speaker import Speaker
 
 FEW_STEPS = 32
@@ -149,7 +148,7 @@ class TransformersSpeaker:
         if not isinstance(family, FrameFamily) or not isinstance(steps, DelayedFrames):
             return None
         inputs, options = speaker._inputs(text), request.for_generate(speaker)
-        prepared = prepare(speaker.model, inputs, **options)
+        prepared = family.prepare(speaker.model, inputs, **options)
         target = family.open(prepared, packed=False)
         step = cell.frame + 1 + steps.delays[cell.codebook]  # behind the row of start marks
         try:

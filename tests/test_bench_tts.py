@@ -128,6 +128,13 @@ class TestWhole:
         with pytest.raises(MMSpecError, match=says):
             run(Plan(**(facts | changes)))
 
+    def test_benchmarks_of_other_models(
+        self, voice: Voice, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        run = Here(capsys)
+        assert "which speaks: mmspec bench tts" in run("bench", "vlm", "-t", voice.target).err
+        assert "found a model of type musicgen" in run("bench", "asr", "-t", voice.target).err
+
     def test_lengths_said_twice(
         self, voice: Voice, sentences: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -28,7 +28,7 @@ from mmspec.speech_contenders import (
     plain_of,
     step_of,
 )
-from tests.modalities.speech import bed_dia
+from tests.modalities.speech import bed_csm, bed_dia
 from tests.modalities.speech.bed_musicgen import tiny, tiny_decoder
 from tests.speaking_support import processor
 
@@ -65,7 +65,7 @@ class TestPeers:
         assert not found["hf-assisted"].available
         assert isinstance(assisted(ours), Unavailable)
 
-    @pytest.mark.parametrize(("bed", "text"), [(bed_dia, "[S1] so be it")])
+    @pytest.mark.parametrize(("bed", "text"), [(bed_dia, "[S1] so be it"), (bed_csm, "[0]so be")])
     def test_rows_of_other_families(self, bed: Any, text: str) -> None:
         model = bed.tiny()
         ours = mmspec.load(model, "repeat", processor=bed.processor(), gamma=2, packed=False)

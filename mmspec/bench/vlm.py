@@ -18,6 +18,7 @@ from mmspec.drafting import vlm_draft_for
 from mmspec.errors import ModelError, OptionError
 from mmspec.grounding import threshold_of
 from mmspec.loading import kind_of, load_model
+from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
 from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.vlm.looking import Look, prepared_look
 from mmspec.modalities.vlm.prompting import Instruction, Task
@@ -89,9 +90,10 @@ def _checkpoint(plan: Plan) -> Checkpoint:
     code = plan.trust_remote_code
     target = load_model(name, plan.device, plan.dtype, plan.packed, code)
     if not isinstance(target, Checkpoint):
-        raise ModelError(
-            f"--target: found a model of type {kind_of(target)}, which listens: mmspec bench asr"
+        does = (
+            "speaks: mmspec bench tts" if isinstance(target, Voice) else "listens: mmspec bench asr"
         )
+        raise ModelError(f"--target: found a model of type {kind_of(target)}, which {does}")
     return target
 
 

@@ -221,7 +221,7 @@ class FrameBar(BaseStreamer):
 
     def put(self, value: Any) -> None:
         """What was given, then what was decided."""
-        self._count += 1 if self._count < 0 else len(value)
+        self._count += 1 if self._count < 0 or value.ndim == 0 else len(value)
         self._steps.say(f"{self._name}: step {self._count}")
 
     def end(self) -> None:
