@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -354,3 +356,12 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.wav").mkdir()
     with pytest.raises(InputError, match="found a directory, expected a file"):
         wanted.check([])
+
+
+def test_the_hub_client_waits_until_its_settings_are_made() -> None:
+    code = (
+        "import sys, mmspec.cli.speaking, mmspec.code_files; "
+        "print({'huggingface_hub', 'transformers'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    assert done.stdout == "set()\n"

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers.generation.streamers import BaseStreamer
 
 from mmspec.cli.console import Steps, offline_if_unreachable, quiet_libraries, stderr
 from mmspec.cli.files import FilesRun
@@ -208,7 +207,7 @@ class Speeches(Output):
         self._print("\n")
 
 
-class FrameBar(BaseStreamer):
+class FrameBar:
     """A streamer that says how far a text has come.
 
     Args:
