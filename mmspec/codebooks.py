@@ -55,10 +55,10 @@ def count_codes(trace: Sequence[Round], prompt: Sequence[Frame], forcing: Forcin
 
     Args:
         trace: its rounds; proposals and outputs are frames.
-        prompt: the frames before the first of them, at least one.
+        prompt: the frames before the first of them.
         forcing: what was forced.
     """
-    width, frames, decided = len(prompt[0]), list(prompt), 0
+    width, frames, decided = len(forcing.forced(prompt, ())[0]), list(prompt), 0
     proposed, judged, agreed = [0] * width, [0] * width, [0] * width
     for done in trace:
         drafted: Sequence[Any] = done.proposal

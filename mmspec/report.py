@@ -42,6 +42,9 @@ class Report:
         exact: whether nothing approximate was asked for.
         faults: what went wrong with a drafter, one line each; the output is unaffected.
         by_class: of grounded and of syntactic units; None where that wasn't asked for.
+        depth_forwards: passes of the target's depth decoder, where it has one; the backbone's are
+            `target_forwards`.
+        drafter_depth_forwards: the same of drafters.
         by_codebook: of the codes of frames; None where a step decides one unit. Other counts are of
             steps there: of frames.
         distance: what an approximate run has spent; None where it is exact.
@@ -72,6 +75,8 @@ class Report:
     faults: tuple[str, ...] = ()
     by_class: Mapping[str, ClassShare] | None = None
     by_codebook: CodeShare | None = None
+    depth_forwards: int = 0
+    drafter_depth_forwards: int = 0
     distance: DistanceLedger | None = None
 
     def __post_init__(self) -> None:

@@ -18,7 +18,8 @@ class Target(Protocol):
 
     Attributes:
         state: its key/value state; `score` moves it forward, the engine rolls it back.
-        vocab_size: width of the rows that `score` returns.
+        vocab_size: width of the rows that `score` returns; ids that only the order of codes sets
+            (marks) are in it, with the lowest score where no head says them.
         capacity: positions it can hold.
         device: where its rows live.
         forwards: forward passes so far; one that several targets share counts for each.

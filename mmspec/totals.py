@@ -20,6 +20,8 @@ _SUMS = (
     "accepted",
     "recovered",
     "bonus",
+    "depth_forwards",
+    "drafter_depth_forwards",
     "encoder_runs",
     "drafter_encoder_runs",
 )

@@ -15,7 +15,7 @@ from mmspec.code_files import read_codes
 from mmspec.compat import quiet
 from mmspec.errors import InputError, MMSpecError, ModelError, OptionError
 from mmspec.speaker import Speaker
-from tests.modalities.speech import bed_orpheus, bed_valle
+from tests.modalities.speech import bed_csm, bed_orpheus, bed_valle
 from tests.modalities.speech.bed_musicgen import tiny, tiny_decoder
 from tests.speaking_support import Voice, processor, saved
 
@@ -222,3 +222,24 @@ def test_inputs_instead_of_a_text(plain: Speaker) -> None:
     assert np.array_equal(said.codes, plain.speak(TEXT, **SHORT).codes)
     with pytest.raises(InputError):
         plain.speak("   ")
+
+
+def test_frames_in_depth_count_their_passes() -> None:
+    with quiet():
+        model, smaller = bed_csm.tiny(), bed_csm.tiny(1)
+        plain = mmspec.load(model, processor=bed_csm.processor())
+        drafted = mmspec.load(model, smaller, gamma=2, processor=bed_csm.processor())
+        copied = mmspec.load(model, model, gamma=2, processor=bed_csm.processor())
+    expected = plain.speak("so", max_new_tokens=7, grounding=True)
+    assert expected.report.depth_forwards > 0
+    assert expected.grounding is not None
+    assert len(expected.grounding.drops) == len(expected.origins)
+    for speaker in (drafted, copied):
+        said = speaker.speak("so", max_new_tokens=7)
+        assert np.array_equal(said.codes, expected.codes)
+        assert said.report.faults == ()
+        assert said.report.drafter_depth_forwards > 0
+    assert said.report.draft_acceptance_rate == 1.0
+    pieces = np.concatenate(list(plain.stream("so", max_new_tokens=7)))
+    assert expected.samples is not None
+    np.testing.assert_allclose(pieces, expected.samples, atol=1e-5)

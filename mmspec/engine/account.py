@@ -23,6 +23,8 @@ class Account:
         tally: rounds and units.
         target_forwards: forward passes of the target, prompts included.
         drafter_forwards: forward passes of drafters.
+        depth_forwards: passes down the codebooks of frames, of the target's depth decoder.
+        drafter_depth_forwards: the same of drafters.
         encoder_runs: of the target's encoder.
         drafter_encoder_runs: of a drafter's own encoder.
         conditioning: what the drafter knew of the input: "shared", "own" or "none".
@@ -36,6 +38,8 @@ class Account:
     tally: Tally = field(default_factory=Tally)
     target_forwards: int = 0
     drafter_forwards: int = 0
+    depth_forwards: int = 0
+    drafter_depth_forwards: int = 0
     encoder_runs: int = 0
     drafter_encoder_runs: int = 0
     conditioning: str = "none"
@@ -53,6 +57,7 @@ class Account:
     def add_drafter(self, drafter: Drafter, encoder_runs: int) -> None:
         """Count what a drafter cost, when it is done with a window."""
         self.drafter_forwards += drafter.forwards
+        self.drafter_depth_forwards += drafter.depth_forwards
         self.drafter_encoder_runs += encoder_runs
         self.conditioning = drafter.conditioning
         for part in drafter.parts:
@@ -67,6 +72,8 @@ class Account:
         return self.tally.report(
             target_forwards=self.target_forwards,
             drafter_forwards=self.drafter_forwards,
+            depth_forwards=self.depth_forwards,
+            drafter_depth_forwards=self.drafter_depth_forwards,
             encoder_runs=self.encoder_runs,
             drafter_encoder_runs=self.drafter_encoder_runs,
             seconds=dict(self.clock.seconds),

@@ -264,6 +264,11 @@ class Drafter(ABC):
         """Forward passes that this drafter cost so far (0 where it is no model)."""
         return 0
 
+    @property
+    def depth_forwards(self) -> int:
+        """Passes down the codebooks of its frames (0 where they are no chain of its own)."""
+        return 0
+
     def close(self) -> None:
         """Release what the drafter holds for this request."""
         return

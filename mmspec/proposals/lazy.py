@@ -51,6 +51,11 @@ class LazyDrafter(Drafter):
         """Forward passes of the real drafter."""
         return 0 if self._drafter is None else self._drafter.forwards
 
+    @property
+    def depth_forwards(self) -> int:
+        """Of the real drafter."""
+        return 0 if self._drafter is None else self._drafter.depth_forwards
+
     def close(self) -> None:
         """Close the real drafter."""
         if self._drafter is not None:

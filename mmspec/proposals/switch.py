@@ -121,6 +121,11 @@ class SwitchDrafter(Drafter):
         """Of all of them."""
         return sum(drafter.forwards for drafter in self._drafters)
 
+    @property
+    def depth_forwards(self) -> int:
+        """Of all of them."""
+        return sum(drafter.depth_forwards for drafter in self._drafters)
+
     def outlook(self, prefix: Prefix) -> Outlook:
         """That of the drafter whose turn it is now, corrected by what was seen of it."""
         self._drafted = None

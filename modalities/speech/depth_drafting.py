@@ -11,10 +11,8 @@ from torch import Tensor
 from mmspec.engine.frames import FramePick
 from mmspec.errors import DraftError
 from mmspec.modalities.speech.depth import Chain
-from mmspec.modalities.speech.draft import ModelDraft, frame_family
-from mmspec.modalities.speech.request import Request
+from mmspec.modalities.speech.draft import ModelDraft
 from mmspec.prefix import Frame, Prefix
-from mmspec.proposals import Drafter, LazyDrafter, Outlook
 from mmspec.proposals.base import Pick
 from mmspec.proposals.frames import DraftedFrames, FrameModelDrafter
 
@@ -58,6 +56,11 @@ class DepthDrafter(FrameModelDrafter):
         return DraftedFrames(tuple(frames), torch.stack(laws), draft_rest=self._rest)
 
     @property
+    def depth_forwards(self) -> int:
+        """Passes of the drafting model's own depth decoder."""
+        return self.depth.passes
+
+    @property
     def depth(self) -> Chain:
         """The drafting model's own; it counts its passes."""
         return cast(Any, self.model).depth
@@ -82,19 +85,4 @@ class DepthDrafter(FrameModelDrafter):
 class DepthDraft(ModelDraft):
     """A smaller model of frames in depth, on the same text."""
 
-    def open(self, request: Request) -> Drafter | None:
-        """A drafter that reads the same prompt when first asked."""
-
-        def open_drafter() -> Drafter:
-            opened = frame_family(self.target).open_drafter(
-                request.prepared,
-                self.drafter,
-                inputs=request.asked.drafter_inputs or request.asked.inputs,
-                packed=self.target.packed,
-            )
-            return DepthDrafter(
-                opened, opened.read_prompt(), self.name, self._cost, self.conditioning
-            )
-
-        before = Outlook("model", first=0.7, rest=0.8, available=request.target.max_rows)
-        return LazyDrafter(self.name, self._cost, self.conditioning, before, open_drafter)
+    drafts = DepthDrafter

@@ -80,6 +80,7 @@ class ModelDraft:
     drafter: Any
     name: str = "model"
     conditioning: ClassVar[str] = "own"
+    drafts: ClassVar[type[FrameModelDrafter]] = FrameModelDrafter
     _cost: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -97,7 +98,7 @@ class ModelDraft:
                 inputs=request.asked.drafter_inputs or request.asked.inputs,
                 packed=self.target.packed,
             )
-            return FrameModelDrafter(
+            return self.drafts(
                 opened, opened.read_prompt(), self.name, self._cost, self.conditioning
             )
 

@@ -199,6 +199,16 @@ class Family(ABC):
 class FrameFamily(Family):
     """A family one of whose steps decides a frame."""
 
+    def prepare(self, model: Any, inputs: Mapping[str, Any], **options: Any) -> Prepared:
+        """What `model.generate(**inputs, **options)` would decode; nothing is decoded.
+
+        Raises:
+            ValueError: whatever `generate` refuses.
+        """
+        from mmspec.modalities.speech.preparation import prepare
+
+        return prepare(model, inputs, **options)
+
     @abstractmethod
     def open(self, prepared: Prepared, *, packed: bool) -> Opened:
         """A target on what `generate` prepared; its prompt is still to be read."""

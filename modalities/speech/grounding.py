@@ -8,7 +8,6 @@ from torch import Tensor
 from mmspec.acceptance.frames import FREE
 from mmspec.errors import StateError
 from mmspec.modalities.speech.family import Asked, FrameFamily, Opened, Said
-from mmspec.modalities.speech.preparation import prepare
 
 BLOCK = 256
 """Frames that are read at a time."""
@@ -22,8 +21,10 @@ def frame_log_probs(family: FrameFamily, asked: Asked, said: Said, *, text: bool
     Raises:
         OptionError: the family can't drop its text.
     """
-    options = {**asked.options, "guidance_scale": None}
-    prepared = prepare(asked.pair.checkpoint.model, asked.inputs, **options)
+    options = {**asked.options}
+    if options.get("guidance_scale") is not None:
+        options["guidance_scale"] = 1.0
+    prepared = family.prepare(asked.pair.checkpoint.model, asked.inputs, **options)
     target = family.open(prepared if text else family.without_text(prepared), packed=False)
     try:
         return _read(target, said)

@@ -18,7 +18,6 @@ from mmspec.errors import OptionError
 from mmspec.factorizations import DelayedFrames
 from mmspec.modalities.pair import decode
 from mmspec.modalities.speech.family import Asked, FrameFamily, Opened, Said, stops_of, units_of
-from mmspec.modalities.speech.preparation import prepare
 from mmspec.modalities.vlm.preparation import Prepared, check_mode
 from mmspec.modalities.vlm.towers import watched
 from mmspec.prefix import Frame
@@ -69,7 +68,7 @@ def said_in_frames(family: FrameFamily, asked: Asked) -> Steps[Said]:
     checkpoint, account = asked.pair.checkpoint, asked.account
     clock, encoders = account.clock, family.encoders(checkpoint.model)
     with clock("prefill"), watched(encoders, clock) as runs:
-        prepared = prepared_request(checkpoint.model, asked)
+        prepared = prepared_request(family, asked)
         target = family.open(prepared, packed=checkpoint.packed)
     sampling = sampling_of(prepared, asked)
     try:
@@ -102,6 +101,7 @@ def said_in_frames(family: FrameFamily, asked: Asked) -> Steps[Said]:
         return Said(grid, ended, frames, given, sampling, target.layout, first)
     finally:
         account.target_forwards += target.forwards
+        account.depth_forwards += target.chain.passes if target.chain else 0
         target.close()
 
 
@@ -113,7 +113,7 @@ def _begin(streamer: Any, prepared: Prepared, target: Opened) -> None:
         streamer.put(prepared.input_ids.cpu())
 
 
-def prepared_request(model: Any, asked: Asked) -> Prepared:
+def prepared_request(family: FrameFamily, asked: Asked) -> Prepared:
     """What `generate` makes of a request.
 
     Raises:
@@ -121,7 +121,7 @@ def prepared_request(model: Any, asked: Asked) -> Prepared:
     """
     try:
         with quiet():
-            prepared = prepare(model, asked.inputs, **asked.options)
+            prepared = family.prepare(asked.pair.checkpoint.model, asked.inputs, **asked.options)
     except (ValueError, TypeError) as error:
         raise OptionError(" ".join(str(error).split())) from error
     check_mode(prepared.config)

@@ -26,7 +26,12 @@ class Chain(Protocol):
     """Codebooks behind the first of a frame, each given those before it (a depth decoder).
 
     It knows the hidden states behind which the scored frames stand, and gives processed scores.
+
+    Attributes:
+        passes: of the depth decoder so far.
     """
+
+    passes: int
 
     def teach(self, frames: Sequence[Frame]) -> Tensor:
         """Scores `[n, K-1, V]` of codebooks 1 to K-1 of n drafted frames, given those frames.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mmspec.prefix import Frame, Prefix
-from mmspec.proposals.base import Drafter, Outlook, Pick
+from mmspec.proposals.base import Drafter, Outlook, Pick, fit_vocabulary
 from mmspec.proposals.frames.drafted import DraftedFrames
 
 if TYPE_CHECKING:
@@ -25,10 +25,12 @@ class Watched(Protocol):
     Attributes:
         hidden: `[m, D]`, behind the frames that it read last.
         hidden_from: position of the first of these frames.
+        vocab_size: ids of a codebook, marks included.
     """
 
     hidden: Tensor
     hidden_from: int
+    vocab_size: int
 
 
 class HeadsDrafter(Drafter):
@@ -61,7 +63,7 @@ class HeadsDrafter(Drafter):
         frames: list[Frame] = []
         laws: list[Tensor] = []
         for rows in self._heads(self._target.hidden[place])[:limit]:
-            frame, law = draw(rows, len(frames))
+            frame, law = draw(fit_vocabulary(rows, self._target.vocab_size), len(frames))
             frames.append(frame)
             laws += [] if law is None else [law]
         return DraftedFrames(tuple(frames), torch.stack(laws) if laws else None)
