@@ -23,14 +23,18 @@ from transformers.generation.stopping_criteria import (
 
 from mmspec.clock import Clock
 from mmspec.compat import pad_unit, pop_cache
-from mmspec.drafting import draft_for, policy_for, vlm_draft_for
+from mmspec.drafting import draft_for, policy_for, speech_draft_for, vlm_draft_for
 from mmspec.engine import BlockCosts, Sampling
+from mmspec.engine.account import Account
 from mmspec.engine.processing import BLOCK_FORMS, IGNORES_PREFIX, MEMORYLESS
 from mmspec.errors import OptionError
-from mmspec.modalities import adapter_for
+from mmspec.modalities import SPEAKING, adapter_for
 from mmspec.modalities.pair import Draft
 from mmspec.modalities.pair import Pair as DraftedPair
 from mmspec.modalities.rows import Row, padded, side_by_side, steps_of_scores
+from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
+from mmspec.modalities.speech.family import Asked
+from mmspec.modalities.speech.generate import generated
 from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.vlm.generate import decode_row, handed_on, prompt_length, without_padding
 from mmspec.modalities.vlm.preparation import Prepared, check_mode, with_stop_strings
@@ -338,6 +342,8 @@ def generate(
         MMSpecError: an unsupported family, or an option that can't work.
     """
     adapter_for(model.config.model_type)
+    if model.config.model_type in SPEAKING:
+        return _spoken(model, inputs, draft, gamma, seed, packed, streamer, options)
     loop = custom_generate(
         draft,
         gamma=gamma,
@@ -361,6 +367,31 @@ def generate(
     else:
         sequences = _row_after_row(model, loop, inputs, streamer, options)
     return Generation(sequences, tuple(loop.history))
+
+
+def _spoken(
+    model: Any,
+    inputs: Any,
+    draft: Any,
+    gamma: int | str,
+    seed: int | None,
+    packed: bool,
+    streamer: Any,
+    options: dict[str, Any],
+) -> Generation:
+    """What a model that says codes makes of them: sound, or codes."""
+    if not isinstance(inputs, Mapping):
+        raise OptionError(
+            f"inputs: expected what the processor makes, a mapping, got {type(inputs).__name__}"
+        )
+    voice, costs = Voice.of(model, packed=packed), BlockCosts()
+    pair = DraftedPair(
+        voice, speech_draft_for(draft, voice, False), policy_for(gamma, costs), costs
+    )
+    account = Account(Clock(model.device))
+    asked = Asked(pair, dict(inputs), account, options, seed=seed, streamer=streamer)
+    output, sampling = generated(asked)
+    return Generation(output, (account.report(sampling, costs),))
 
 
 def _row_after_row(

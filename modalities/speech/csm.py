@@ -154,6 +154,10 @@ class CsmFamily(FrameFamily):
             raise InputError(f"the text can't be read: {error}") from None
         return {name: value.to(checkpoint.device) for name, value in made.items()}
 
+    def library_ids(self, frames: Sequence[Frame]) -> Tensor:
+        """One row of frames."""
+        return torch.tensor(frames)[None]
+
     def without_text(self, prepared: Prepared) -> Prepared:
         """The same with nothing of the text but the marks around it; recordings stay.
 

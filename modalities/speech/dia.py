@@ -303,6 +303,10 @@ class Dia(FrameFamily):
         return {name: value.to(checkpoint.device) for name, value in made.items()}
 
     @torch.no_grad()
+    def library_ids(self, frames: Sequence[Frame]) -> Tensor:
+        """A row of ids per codebook."""
+        return torch.tensor(frames).t()
+
     def without_text(self, prepared: Prepared) -> Prepared:
         """The same request with padding for every byte, as guidance drops a text."""
         states, mask = prepared.inputs["encoder_outputs"][0], prepared.inputs.get("attention_mask")

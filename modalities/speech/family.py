@@ -285,6 +285,14 @@ class FrameFamily(Family):
         """Of the final hidden state."""
         return self.decoder(model).config.hidden_size
 
+    def library_ids(self, frames: Sequence[Frame]) -> Tensor:
+        """What the library's own loop returns for these frames, the prompt's included.
+
+        Raises:
+            OptionError: its loop returns more than ids.
+        """
+        raise OptionError(f"{self.title}: its generate keeps more than ids, use mmspec.load")
+
     def without_text(self, prepared: Prepared) -> Prepared:
         """The same request with the text dropped, as guidance drops it.
 

@@ -174,6 +174,10 @@ class Musicgen(FrameFamily):
         _check_known(tokenizer, text, made["input_ids"])
         return {name: made[name].to(checkpoint.device) for name in ("input_ids", "attention_mask")}
 
+    def library_ids(self, frames: Sequence[Frame]) -> Tensor:
+        """A row of ids per codebook."""
+        return torch.tensor(frames).t()
+
     def without_text(self, prepared: Prepared) -> Prepared:
         """The same request with nothing to attend to, as guidance drops a text."""
         states = torch.zeros_like(prepared.inputs["encoder_outputs"][0])
