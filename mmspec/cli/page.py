@@ -8,6 +8,7 @@ from typing import Any
 
 from mmspec.formats import write_atomic
 from mmspec.page import (
+    CodeTexts,
     Decoded,
     Failure,
     PageData,
@@ -17,9 +18,11 @@ from mmspec.page import (
     recording_of,
     render_page,
     sight_of,
+    utterance_of,
 )
 from mmspec.page.pictures import COARSE, FINE, Picture
-from mmspec.page.wording import READ, SEEN
+from mmspec.page.speeches import SOUND_ROOM
+from mmspec.page.wording import READ, SEEN, SPOKEN
 
 FINE_PICTURES = 40
 """Further ones are coarser: a book has to stay a file that opens."""
@@ -104,6 +107,28 @@ class SightEntries:
         self.made.append(Failure(name, message, self._words))
 
 
+class SpeechEntries:
+    """The same of texts that are said aloud.
+
+    Args:
+        speaker: whose codes they are.
+    """
+
+    def __init__(self, speaker: Any) -> None:
+        self.made: list[Decoded | Failure] = []
+        self._texts, self._room = CodeTexts.of(speaker), SOUND_ROOM
+
+    def done(self, name: str, said: Any, compared: Mapping[str, Any] | None = None) -> None:
+        """A text was said; its sound is kept as long as the page has room for it."""
+        made = utterance_of(name, said, self._texts, compared=compared, room=self._room)
+        self._room -= len(made.sound or "")
+        self.made.append(made)
+
+    def failed(self, name: str, message: str) -> None:
+        """A text couldn't be said."""
+        self.made.append(Failure(name, message, SPOKEN))
+
+
 class RunPage:
     """The page of a run, written at its end.
 
@@ -114,7 +139,10 @@ class RunPage:
     """
 
     def __init__(
-        self, place: Path, settings: Mapping[str, Any], entries: RecordingEntries | SightEntries
+        self,
+        place: Path,
+        settings: Mapping[str, Any],
+        entries: RecordingEntries | SightEntries | SpeechEntries,
     ) -> None:
         self._place, self._settings, self.entries = place, settings, entries
 

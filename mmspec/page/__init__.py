@@ -1,7 +1,7 @@
 """A run as one page of HTML that needs nothing beside itself: no script, no network, no font.
 
-`recording_of` and `sight_of` turn a transcription and a description into plain data, `render_page`
-turns that into HTML.
+`recording_of`, `sight_of` and `utterance_of` turn a transcription, a description and a speech into
+plain data, `render_page` turns that into HTML.
 """
 
 from mmspec.page.data import Decoded, Failure, PageData
@@ -11,17 +11,21 @@ from mmspec.page.recordings import Recording, recording_of
 from mmspec.page.rendering import render_page
 from mmspec.page.sights import Sight, sight_of
 from mmspec.page.spectrogram import log_mel
+from mmspec.page.speeches import CodeTexts, Utterance, utterance_of
 
 __all__ = [
+    "CodeTexts",
     "Decoded",
     "Failure",
     "PageData",
     "Recording",
     "Sight",
     "TokenTexts",
+    "Utterance",
     "log_mel",
     "picture_of",
     "recording_of",
     "render_page",
     "sight_of",
+    "utterance_of",
 ]

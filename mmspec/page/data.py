@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mmspec.grounding import Grounding
-from mmspec.page.pieces import Piece, TokenTexts
+from mmspec.page.pieces import Piece
 from mmspec.page.wording import ANYTHING, HEARD, Wording
+from mmspec.prefix import Frame
 from mmspec.report import Report
 from mmspec.trace import Origin, Round
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One id of the output.
+    """One id of the output, or one frame of ids.
 
     Attributes:
+        unit: that id, or frame.
         piece: how it looks.
         origin: how it was obtained.
         start_s: when it is said; None where nobody knows.
@@ -26,7 +28,7 @@ class Token:
         drop: nats that its log-probability loses without the conditioning.
     """
 
-    unit: int
+    unit: int | Frame
     piece: Piece
     origin: Origin
     start_s: float | None = None
@@ -82,6 +84,11 @@ class Decoded(ABC):
         return [name for name in names if name is not None and name in found]
 
     @property
+    def title(self) -> str:
+        """Of a page that shows nothing else."""
+        return self.name
+
+    @property
     @abstractmethod
     def words(self) -> Wording:
         """What the page calls things."""
@@ -110,6 +117,11 @@ class Failure:
     error: str
     words: Wording = HEARD
 
+    @property
+    def title(self) -> str:
+        """Of a page that shows nothing else."""
+        return self.name
+
 
 @dataclass(frozen=True, slots=True)
 class PageData:
@@ -131,16 +143,11 @@ class PageData:
 
 
 class Said(Protocol):
-    """What a transcription and a description have in common."""
+    """What a transcription, a description and a speech have in common."""
 
     @property
     def text(self) -> str:
         """What was said."""
-        ...
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """The same as token ids."""
         ...
 
     @property
@@ -164,9 +171,22 @@ class Said(Protocol):
         ...
 
 
+class Texts(Protocol):
+    """What ids look like."""
+
+    def sequence(self, ids: Sequence[Any]) -> list[Piece]:
+        """A piece per id of an output."""
+        ...
+
+    def alone(self, unit: Any) -> str:
+        """An id by itself."""
+        ...
+
+
 def decoding_of(
     said: Said,
-    texts: TokenTexts,
+    ids: Sequence[Any],
+    texts: Texts,
     *,
     times: Sequence[float | None] | None = None,
     compared: Mapping[str, Any] | None = None,
@@ -175,14 +195,15 @@ def decoding_of(
 
     Args:
         said: with grounding where that was asked for.
-        texts: turns ids into text.
+        ids: of the output, one per origin.
+        texts: turns them into text.
         times: when each id is said.
         compared: peers' comparisons.
     """
-    grounding, unknown = said.grounding, [None] * len(said.ids)
+    grounding, unknown = said.grounding, [None] * len(ids)
     tokens = zip(
-        said.ids,
-        texts.sequence(said.ids),
+        ids,
+        texts.sequence(ids),
         said.origins,
         unknown if times is None else times,
         unknown if grounding is None else grounding.classes,
@@ -199,7 +220,7 @@ def decoding_of(
     }
 
 
-def _row(number: int, done: Round, texts: TokenTexts) -> RoundRow:
+def _row(number: int, done: Round, texts: Texts) -> RoundRow:
     kept = frozenset(done.path)
     has_own = len(done.emitted) > done.accepted
     return RoundRow(

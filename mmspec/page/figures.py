@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -99,7 +100,8 @@ def strip_figures(recording: Recording) -> list[StripFigure]:
         else:
             begun = [part for part in heard if part.start_s >= strip.start_s]
             labels = _labels(begun, strip, px_per_s, mine)
-        figures.append(StripFigure(strip, mine, tuple(_ticks(strip, px_per_s)), labels, spans))
+        times = ticks(strip.start_s, strip.end_s, px_per_s)
+        figures.append(StripFigure(strip, mine, times, labels, spans))
     return figures
 
 
@@ -112,12 +114,17 @@ def _span(part: Spoken, strip: Strip, px_per_s: float) -> tuple[float, float]:
     return (start_s - strip.start_s) * px_per_s, max(3.0, (end_s - start_s) * px_per_s)
 
 
-def _ticks(strip: Strip, px_per_s: float) -> list[tuple[float, str]]:
-    step = next((s for s in (0.5, 1, 2, 5, 10) if s * px_per_s >= 55), 15)
-    first, last = strip.start_s, strip.end_s
-    count = int((last - first) / step + 1e-6) + 1
-    times = [first + i * step for i in range(count)]
-    return [((t - first) * px_per_s, clock(t)) for t in times]
+def ticks(start_s: float, end_s: float, px_per_s: float) -> tuple[tuple[float, str], ...]:
+    """Where round times stand on an axis, and what they are.
+
+    Example:
+        >>> ticks(1.9, 3.0, 120)
+        ((12.0, '2'), (72.0, '2.5'), (132.0, '3'))
+    """
+    step = next((s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10) if s * px_per_s >= 55), 15)
+    first, last = math.ceil(start_s / step - 1e-6), math.floor(end_s / step + 1e-6)
+    times = [step * number for number in range(first, last + 1)]
+    return tuple((round((time - start_s) * px_per_s, 1), clock(time)) for time in times)
 
 
 def _labels(
@@ -179,6 +186,15 @@ def by_drafter(report: Report) -> list[Bar]:
         for name, share in report.drafters.items()
         if share.proposed
     ]
+
+
+def by_codebook(report: Report) -> list[Bar]:
+    """Of the judged frames' codes, the share that the draft had right."""
+    found = report.by_codebook
+    if found is None:
+        return []
+    counts = zip(found.shares, found.agreed, found.judged, strict=True)
+    return [Bar(str(codebook), *count) for codebook, count in enumerate(counts)]
 
 
 def by_length(report: Report) -> list[Bar]:

@@ -12,7 +12,7 @@ import numpy as np
 from mmspec.modalities.whisper_words import Word
 from mmspec.page.data import Decoded, Token, decoding_of
 from mmspec.page.pieces import TokenTexts
-from mmspec.page.spectrogram import picture
+from mmspec.page.spectrogram import stretch
 from mmspec.page.wording import HEARD, Wording
 from mmspec.transcription import Transcription
 
@@ -97,7 +97,7 @@ def recording_of(
         mel: levels and frames per second, as `log_mel` returns them.
         compared: peers' comparisons.
     """
-    decoding = decoding_of(said, texts, times=said.unit_times, compared=compared)
+    decoding = decoding_of(said, said.ids, texts, times=said.unit_times, compared=compared)
     kind, spoken = _spoken(said, decoding["tokens"], duration_s)
     return Recording(
         name=name,
@@ -152,10 +152,6 @@ def _strips(duration_s: float, mel: tuple[np.ndarray, float] | None) -> tuple[St
     for number in range(count):
         start_s = number * STRIP_S
         end_s = min(duration_s, start_s + STRIP_S)
-        image = None
-        if mel is not None:
-            levels, per_s = mel
-            part = levels[:, round(start_s * per_s) : round(end_s * per_s)]
-            image = picture(part, width, shades) if part.shape[1] else None
+        image = None if mel is None else stretch(mel, start_s, end_s, width, shades)
         strips.append(Strip(start_s, end_s, image))
     return tuple(strips)

@@ -12,12 +12,13 @@ from markupsafe import Markup
 
 from mmspec.formats import neutral
 from mmspec.page import figures
-from mmspec.page.data import PageData, Token
+from mmspec.page.code_grid import CELL_PX, HEAD_PX, CodeCell
+from mmspec.page.data import Decoded, PageData, Token
 from mmspec.page.pieces import SPACES
 from mmspec.page.wording import Wording
 from mmspec.totals import total
 
-ROUNDS_SHOWN, STRIPS_SHOWN, OFFSETS_SHOWN, SEGMENTS_SHOWN = 200, 8, 10, 20
+ROUNDS_SHOWN, STRIPS_SHOWN, OFFSETS_SHOWN, SEGMENTS_SHOWN, CODEBOOKS_SHOWN = 200, 8, 10, 20, 12
 """What comes behind these is folded."""
 
 PARAGRAPH_TOKENS = 120
@@ -30,6 +31,13 @@ PARITY = {
     "L1": "sampled with a seed: the same ids whatever drafts, and with no drafter.",
     "L2": "sampled freely: the law of the output is the target's.",
     "L3": "approximate: codes have another law than the target's.",
+}
+
+
+UNDECIDED = {
+    "given": "given with the prompt, no decision",
+    "filled": "filled in one pass with its codebook, no decision",
+    "unknown": "which step decided it isn't known",
 }
 
 
@@ -57,6 +65,7 @@ def _environment() -> Environment:
         "ratio": ratio,
         "clock": figures.clock,
         "told": told,
+        "told_code": told_code,
         "amount": amount,
         "batches": batches,
         "paragraphs": paragraphs,
@@ -67,6 +76,9 @@ def _environment() -> Environment:
         "strips_shown": STRIPS_SHOWN,
         "offsets_shown": OFFSETS_SHOWN,
         "segments_shown": SEGMENTS_SHOWN,
+        "codebooks_shown": CODEBOOKS_SHOWN,
+        "cell_px": CELL_PX,
+        "head_px": HEAD_PX,
     }
     return environment
 
@@ -111,23 +123,40 @@ def told(token: Token, source: str) -> str:
         token: of an output.
         source: what grounded tokens rest on.
     """
+    time = None if token.start_s is None else f"at {token.start_s:.2f} s"
+    what = "a time" if token.piece.is_time else _quoted(token.piece.whole)
+    facts = [f"id {token.unit}", what, *_obtained(token), time, *_rests_on(token, source)]
+    return " · ".join(fact for fact in facts if fact)
+
+
+def told_code(cell: CodeCell, entry: Decoded) -> str:
+    """What there is to know of a code, on one line.
+
+    Args:
+        cell: of a grid.
+        entry: whose grid it is; its tokens are steps.
+    """
+    facts = [f"code {cell.code}", f"frame {cell.frame}, codebook {cell.codebook}"]
+    if cell.step is None:
+        return " · ".join([*facts, UNDECIDED[cell.undecided]])
+    token = entry.tokens[cell.step]
+    told = [*_obtained(token), *_rests_on(token, entry.words.source)]
+    return " · ".join([*facts, f"step {cell.step}", *(fact for fact in told if fact)])
+
+
+def _obtained(token: Token) -> list[str]:
     origin = token.origin
     how = {
         "accepted": f"accepted, drafted by {origin.drafter}",
         "recovered": "recovered: the target's own in place of a rejected one",
         "bonus": "bonus: the target's own, nothing was drafted here",
     }[origin.kind]
-    whole = token.piece.whole
-    facts = [
-        f"id {token.unit}",
-        "a time" if token.piece.is_time else _quoted(whole),
-        how,
-        f"round {origin.round_number + 1}",
-        None if token.start_s is None else f"at {token.start_s:.2f} s",
-        token.label,
-        None if token.drop is None else f"{token.drop:.2f} nats lost without the {source}",
-    ]
-    return " · ".join(fact for fact in facts if fact)
+    return [how, f"round {origin.round_number + 1}"]
+
+
+def _rests_on(token: Token, source: str) -> list[str | None]:
+    drop = None if token.drop is None else f"{token.drop:.2f} nats lost without the {source}"
+    return [token.label, drop]
 
 
 def paragraphs(tokens: Sequence[Token]) -> list[list[Token]]:

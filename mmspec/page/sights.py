@@ -76,5 +76,5 @@ def sight_of(
         pictures=tuple(pictures),
         visual_tokens=said.visual_tokens,
         page=said.page,
-        **decoding_of(said, texts, compared=compared),
+        **decoding_of(said, said.ids, texts, compared=compared),
     )

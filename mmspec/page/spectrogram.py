@@ -75,6 +75,23 @@ def _levels(values: np.ndarray) -> np.ndarray:
     return np.round(255 * scaled).astype(np.uint8)
 
 
+def stretch(
+    mel: tuple[np.ndarray, float], start_s: float, end_s: float, width: int, shades: int
+) -> str | None:
+    """A part of a spectrogram as `picture` makes one; None where nothing of it lies there.
+
+    Args:
+        mel: levels and frames per second, as `log_mel` returns them.
+        start_s: where the part begins, in seconds.
+        end_s: where it ends.
+        width: see `picture`.
+        shades: likewise.
+    """
+    levels, per_s = mel
+    part = levels[:, round(start_s * per_s) : round(end_s * per_s)]
+    return picture(part, width, shades) if part.shape[1] else None
+
+
 def picture(levels: np.ndarray, width: int, shades: int) -> str:
     """A PNG as a data URI, low frequencies at the bottom.
 

@@ -1,4 +1,4 @@
-"""What a page calls things: it says "recording" of what was heard and "image" of what was seen."""
+"""What a page calls things: a recording is heard, an image is seen, a text is said."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ class Wording:
         amount: how that is written, as a format of `%`.
         empty: of an output without tokens.
         phases: what runs in the phases that aren't the same for all.
+        unit: what one step of the target decides.
+        otherwise: what makes of a token that it is syntactic.
     """
 
     one: str
@@ -29,6 +31,8 @@ class Wording:
     amount: str
     empty: str
     phases: Mapping[str, str]
+    unit: str = "token"
+    otherwise: str = "the language predicts"
 
 
 HEARD = Wording(
@@ -67,6 +71,23 @@ READ = replace(
     many="pages",
     done="read",
     empty="Nothing was read: the text is empty.",
+)
+
+SPOKEN = Wording(
+    one="text",
+    many="texts",
+    done="said",
+    source="text",
+    measure="frames",
+    amount="%d",
+    empty="Nothing was said: there are no codes.",
+    phases={
+        "encode": "the text's encoder, where there is one",
+        "prefill": "the prompt",
+        "post": "codes to sound",
+    },
+    unit="step",
+    otherwise="the codes before it predict",
 )
 
 ANYTHING = Wording(
