@@ -17,8 +17,7 @@ from transformers import LogitsProcessor
 from transformers.generation import logits_process as hf
 from transformers.generation.stopping_criteria import EosTokenCriteria
 
-from mmspec.acceptance.frames import FREE
-from mmspec.engine.frames import over_codebooks, register_frame_form
+from mmspec.engine.frames import DelayedLayout, over_codebooks, register_frame_form
 from mmspec.engine.frames.processing import FrameForm
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations import Codebook, DelayedFrames
@@ -36,12 +35,8 @@ if TYPE_CHECKING:
     from mmspec.modalities.speech.checkpoint import Checkpoint
 
 
-class DiaLayout:
-    """What Dia prescribes: start marks and a prompt's codes, as late as each codebook is, and ends.
-
-    Codebook 0's end mark stands where the target says it, or where the longest output leaves just
-    enough rows for the others to catch up. Each other codebook has its own as late as it is, and
-    padding behind it.
+class DiaLayout(DelayedLayout):
+    """Delayed rows behind a prompt's codes, whose late codebooks reach into the rows that follow.
 
     Args:
         steps: the descriptor.
@@ -57,48 +52,13 @@ class DiaLayout:
     """
 
     def __init__(self, steps: DelayedFrames, given: Sequence[Frame], rows: int) -> None:
-        self._steps, self._given = steps, given
-        self._latest = max(steps.delays)
-        self._last_chance = rows - 1 - self._latest
-
-    def forced(self, frames: Sequence[Frame], drafted: Sequence[Frame]) -> list[Frame]:
-        """Start marks, given codes, ends and padding."""
-        end = self._end_among(frames)
-        found = []
-        for row in range(len(frames), len(frames) + len(drafted) + 1):
-            if end is None and row == self._last_chance:
-                end = row
-            found.append(tuple(self._mark(k, row, end) for k in range(len(self._steps.delays))))
-            ahead = row - len(frames)
-            if end is None and ahead < len(drafted) and self._is_end(drafted[ahead]):
-                end = row
-        return found
-
-    def ends(self, frames: Sequence[Frame], more: Sequence[Frame]) -> bool:
-        """Whether the latest codebook has its end; one that length has forced is no end of this."""
-        end = len(frames) + len(more) - 1 - self._latest
-        if not 0 < end < self._last_chance:
-            return False
-        return self._is_end(frames[end] if end < len(frames) else more[end - len(frames)])
+        super().__init__(steps, longest=rows)
+        self._given = given
 
     def _mark(self, k: int, row: int, end: int | None) -> int:
-        codebook = self._steps.codebooks[k]
-        if row < len(self._given) and self._given[row][k] != codebook.pad:
+        if row < len(self._given) and self._given[row][k] != self._steps.codebooks[k].pad:
             return self._given[row][k]
-        if end is None or row < end + self._steps.delays[k]:
-            return FREE
-        mark = codebook.end if row == end + self._steps.delays[k] else codebook.pad
-        return FREE if mark is None else mark
-
-    def _is_end(self, frame: Frame) -> bool:
-        return frame[0] in self._steps.stop_units
-
-    def _end_among(self, frames: Sequence[Frame]) -> int | None:
-        """The row of codebook 0's end mark; never further back than the latest codebook is."""
-        for row in range(len(frames) - 1, max(0, len(frames) - 2 - self._latest), -1):
-            if self._is_end(frames[row]):
-                return row
-        return None
+        return super()._mark(k, row, end)
 
 
 @register_frame_form(hf.DiaClassifierFreeGuidanceLogitsProcessor)

@@ -44,6 +44,8 @@ class DelayedLayout:
     Args:
         steps: the descriptor.
         rows: rows of the whole output, the row of start marks included, where that is known.
+        longest: rows of the longest output, where codebook 0's end mark is forced just early enough
+            for the others to catch up; None where nothing forces it.
 
     Raises:
         OptionError: there are fewer rows than the delays take; or end marks are to be seen, and
@@ -56,8 +58,11 @@ class DelayedLayout:
         [(-1, 8), (-1, -1), (8, -1)]
     """
 
-    def __init__(self, steps: DelayedFrames, rows: int | None = None) -> None:
+    def __init__(
+        self, steps: DelayedFrames, rows: int | None = None, longest: int | None = None
+    ) -> None:
         self._steps, self._latest = steps, max(steps.delays)
+        self._last_chance = None if longest is None else longest - 1 - self._latest
         self._frames = None if rows is None else rows - 1 - self._latest
         if self._frames is not None and self._frames < 0:
             raise OptionError(
@@ -74,6 +79,8 @@ class DelayedLayout:
         end = self._end_among(frames)
         found = []
         for row in range(len(frames), len(frames) + len(drafted) + 1):
+            if end is None and row == self._last_chance:
+                end = row
             found.append(tuple(self._mark(k, row, end) for k in range(len(self._steps.delays))))
             ahead = row - len(frames)
             if end is None and ahead < len(drafted) and self._is_end(drafted[ahead]):
@@ -81,9 +88,9 @@ class DelayedLayout:
         return found
 
     def ends(self, frames: Sequence[Frame], more: Sequence[Frame]) -> bool:
-        """Whether the latest codebook has said its end; a known number of rows is a length."""
+        """Whether the latest codebook has said its end; one that a length forces is no such end."""
         end = len(frames) + len(more) - 1 - self._latest  # where codebook 0 must have said it
-        if end < 1:
+        if end < 1 or end == self._last_chance:
             return False
         return self._is_end(frames[end] if end < len(frames) else more[end - len(frames)])
 
