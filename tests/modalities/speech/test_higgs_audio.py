@@ -108,6 +108,18 @@ def test_greedy_codes_are_the_librarys(seed: int, prompt: int, voice: int) -> No
             assert found.said.ended == (rows[-1] == ENDED)
 
 
+@pytest.mark.parametrize("new", [5, 6, 7, 9, 13])
+@pytest.mark.parametrize("voice", [0, 3])
+def test_odd_lengths(voice: int, new: int) -> None:
+    model, told, asked = tiny(0), given(0, voice), greedy(max_new_tokens=new)
+    rows = library_rows(model, told, **asked)
+    beyond = library_rows(model, told, **greedy())
+    for gamma in (0, *GAMMAS):
+        found = run(FAMILY, model, told, Telling(beyond), gamma, **asked)
+        assert found.rows == rows
+        assert list(found.said.grid) == library_codes(model, told, **asked)
+
+
 def test_the_cases_end_in_every_codebook() -> None:
     ends: set[tuple[int, ...]] = set()
     lengths = set()

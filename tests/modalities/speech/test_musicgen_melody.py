@@ -13,7 +13,7 @@ from torch import Tensor
 from mmspec.errors import InputError, ModelError, OptionError, StateError
 from mmspec.modalities.pair import Draft
 from mmspec.modalities.speech.checkpoint import Checkpoint
-from mmspec.modalities.speech.draft import ModelDraft
+from mmspec.modalities.speech.draft import LookupDraft, ModelDraft, RepeatDraft
 from mmspec.modalities.speech.musicgen_melody import FAMILY
 from mmspec.modalities.speech.preparation import prepare
 from mmspec.modalities.speech.rows import RowsTarget
@@ -30,6 +30,7 @@ from .bed_musicgen import (
     tiny_melody_decoder,
 )
 from .delayed_runs import GAMMAS, Run, Telling, run
+from .test_musicgen import keyed_library
 
 GUIDED = (None, 3.0)
 ROWS = 14
@@ -89,6 +90,32 @@ def test_greedy_codes_are_the_librarys(name: str, melody: str, scale: float | No
     for gamma in GAMMAS:
         for draft in (Telling(plain.rows), Telling(plain.rows, late)):
             assert says(name, melody, scale, draft, gamma).said.grid == expected
+
+
+@pytest.mark.parametrize("scale", GUIDED)
+@pytest.mark.parametrize("rows", [6, 7, 9, 13])
+def test_odd_lengths(rows: int, scale: float | None) -> None:
+    asked = options(scale, rows)
+    expected = FAMILY.library_codes(model_of("mono"), given("short"), **asked)
+    assert len(expected) == rows - 3
+    plain = says("mono", "short", scale, max_new_tokens=rows)
+    assert plain.said.grid == expected
+    for gamma in GAMMAS:
+        draft = Telling(plain.rows, late)
+        drafted = says("mono", "short", scale, draft, gamma, max_new_tokens=rows)
+        assert drafted.rows == plain.rows
+
+
+@pytest.mark.parametrize("scale", GUIDED)
+def test_seeded_codes_are_the_librarys_with_the_same_noise(scale: float | None) -> None:
+    asked = {**options(scale), "do_sample": True, "temperature": 0.8, "top_k": 9}
+    with keyed_library(11):
+        expected = FAMILY.library_codes(model_of("mono"), given("short"), **asked)
+    plain = says("mono", "short", scale, seed=11, **asked)
+    assert plain.said.grid == expected != library("mono", "short", scale)
+    kinds = (Telling(plain.rows), Telling(plain.rows, late), LookupDraft(), RepeatDraft())
+    for draft in (*kinds, drafted_by(twin_of("mono")), drafted_by(tiny_melody(9, layers=1))):
+        assert says("mono", "short", scale, draft, 3, seed=11, **asked).rows == plain.rows
 
 
 def test_melodies_and_texts_are_heard() -> None:
