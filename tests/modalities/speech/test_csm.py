@@ -493,7 +493,9 @@ def test_processors_of_the_users_are_shown_what_the_library_shows_them() -> None
             assert len(ours.shown) == len(theirs.shown)
 
 
-@pytest.mark.parametrize("drafter", ["nobody", "told", "wrong in 1", "copy", "another"])
+@pytest.mark.parametrize(
+    "drafter", ["nobody", "told", "wrong in 1", "copy", "another", "repeats", "lookup"]
+)
 @pytest.mark.parametrize("name", SAMPLED)
 def test_seeded_frames_are_the_librarys_under_the_same_noise(name: str, drafter: str) -> None:
     model, options = bed.shared(), SAMPLED[name][0]
