@@ -190,15 +190,15 @@ def vocabulary_between(target: Whisper, drafter: Whisper) -> Vocabulary:
         ModelError: different vocabularies, and no tokenizers to bridge them.
     """
     have, want = drafter.steps, target.steps
-    tokenizers = [
+    own, others = (
         whisper.processor and whisper.processor.tokenizer for whisper in (target, drafter)
-    ]
-    if all(tokenizers):
-        return vocabulary_between_tokenizers(*tokenizers, want.vocab_size, have.vocab_size)
+    )
+    if own and others:
+        return vocabulary_between_tokenizers(own, others, want.vocab_size, have.vocab_size)
     # Without tokenizers the marks tell the layout; the width may differ by padding, and which
     # units end an output is the request's affair.
-    marks, others = ((s.start, s.no_timestamps, s.previous_text) for s in (want, have))
-    if marks != others:
+    marks, theirs = ((s.start, s.no_timestamps, s.previous_text) for s in (want, have))
+    if marks != theirs:
         raise ModelError(
             f"the drafter's vocabulary ({have.vocab_size} units, start mark {have.start}) is not "
             f"the target's ({want.vocab_size} units, start mark {want.start}): load both with "

@@ -205,7 +205,7 @@ class Processors:
                 rows = form(rows, ids, start)
         return rows
 
-    def single(self, row: Tensor, prefix: Prefix, drafted: Sequence[int]) -> Tensor:
+    def single(self, row: Tensor, prefix: Prefix, drafted: Sequence[Any]) -> Tensor:
         """Process the one row `[V]` behind the prefix and all of `drafted` (a drafter's step)."""
         start = len(prefix) + len(drafted)
         ids = _Joined(prefix.ids, drafted)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from torch import Tensor
 
+from mmspec.acceptance.groups import Approximate
 from mmspec.engine import Sampling, Steps
 from mmspec.engine.account import Account
 from mmspec.engine.frames import Chain, Frames, FrameStops, Layout

@@ -170,9 +170,9 @@ def vocabulary_between(target: Checkpoint, drafter: Checkpoint) -> Vocabulary:
         ModelError: different vocabularies, and no tokenizers to bridge them.
     """
     want, have = target.steps.vocab_size, drafter.steps.vocab_size
-    tokenizers = [target.tokenizer, drafter.tokenizer]
-    if None not in tokenizers:
-        return vocabulary_between_tokenizers(*tokenizers, want, have)
+    own, others = target.tokenizer, drafter.tokenizer
+    if own is not None and others is not None:
+        return vocabulary_between_tokenizers(own, others, want, have)
     # Without tokenizers the ends and the placeholders tell the layout; the width may differ by
     # padding.
     if target.steps.stop_units != drafter.steps.stop_units:

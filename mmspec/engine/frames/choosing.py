@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -117,23 +117,23 @@ class FrameChooser:
 
         The target reads drafted frames as they are: behind another mark no law is the output's.
         """
-        frames: Sequence[Any] = proposal.ids
+        frames: tuple[Any, ...] = proposal.ids
         marks = self._layout.forced(prefix.ids, frames)
         cells = [
             zip(frame, forced, strict=True) for frame, forced in zip(frames, marks, strict=False)
         ]
-        filled = tuple(tuple(c if m == FREE else m for c, m in pairs) for pairs in cells)
+        filled: Any = tuple(tuple(c if m == FREE else m for c, m in pairs) for pairs in cells)
         return proposal if filled == frames else replace(proposal, ids=filled)
 
     def _scored(self, rows: Tensor, proposal: Proposal, prefix: FramePrefix) -> FrameProposal:
-        shape = (len(proposal), self._codebooks)
-        codes = torch.tensor(proposal.ids, dtype=torch.int64, device=rows.device).view(shape)
-        forced = self._layout.forced(prefix.ids, proposal.ids)
+        shape, frames = (len(proposal), self._codebooks), cast(Sequence[Frame], proposal.ids)
+        codes = torch.tensor(frames, dtype=torch.int64, device=rows.device).view(shape)
+        forced = self._layout.forced(prefix.ids, frames)
         chain = self._chain
         if chain is not None:
             taught = rows.new_full((len(rows), self._codebooks - 1, rows.shape[-1]), torch.nan)
             if len(proposal):
-                taught[:-1] = chain.teach(proposal.ids)
+                taught[:-1] = chain.teach(frames)
             rows = torch.cat([rows, taught], dim=1)
         probs = proposal.draft_probs
         return FrameProposal(
