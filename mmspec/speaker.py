@@ -255,7 +255,7 @@ class Speaker(Loaded[Checkpoint, Speech]):
             report=report,
             origins=origins,
             trace=tuple(account.tally.trace),
-            decided_at=_steps_of(steps, len(codes), said.first_step) if in_order else None,
+            decided_at=_steps_of(steps, len(codes), said.first_step),
             decision=when_decided(steps, len(codes)) if in_order else None,
             sequence=tuple(said.sequence),
             grounding=grounding,
@@ -263,10 +263,12 @@ class Speaker(Loaded[Checkpoint, Speech]):
         )
 
 
-def _steps_of(steps: CodeSteps, frames: int, given: int) -> np.ndarray:
-    """Which step behind `given` ones decided each code; -1 where none did."""
+def _steps_of(steps: Any, frames: int, given: int | None) -> np.ndarray | None:
+    """Which step behind `given` ones decided each code, -1 where none did; None: nobody knows."""
+    if given is None or not isinstance(steps, CodeSteps):
+        return None
     found = np.full((frames, len(steps.codebooks)), -1, np.int32)
-    for index in range(given, steps.steps(frames)):
+    for index in range(max(0, given), steps.steps(frames)):
         step = steps.step(index, frames)
         if step.decisions:
             for cell in step.decided:

@@ -30,8 +30,8 @@ class Speech:
         report: how it was obtained. Its counts are of steps; of codes, see `report.by_codebook`.
         origins: how each step came about: drafted and accepted, or the target's own.
         trace: every round of the run; an origin names its round.
-        decided_at: int32 `[frames, codebooks]`: the step behind the given ones that decided each
-            code; -1 where a code was given, or is not autoregressive.
+        decided_at: int32 `[frames, codebooks]`: the step of the run that decided each code; -1
+            where a code was given, or is not autoregressive; None where nobody knows.
         decision: the same as parity counts decisions: codes of a chain have one each.
         sequence: units or frames as the model sees them, given ones included.
         grounding: what each step owes to the text; None where that wasn't asked for.

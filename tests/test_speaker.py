@@ -195,6 +195,13 @@ def test_a_language_model_in_the_orpheus_layout(tmp_path: Path) -> None:
         said = speaker.speak("", inputs=bed_orpheus.inputs(), max_new_tokens=36)
         assert said.samples is None
         assert said.codes.shape[1] == 7
+        units = said.sequence[-len(said.origins) :]
+        assert said.decided_at is not None
+        for row, steps in zip(said.codes.tolist(), said.decided_at.tolist(), strict=True):
+            books = speaker.descriptor.codebooks
+            assert [units[step] for step in steps] == [
+                book.id_of(code) for book, code in zip(books, row, strict=True)
+            ]
         with pytest.raises(OptionError, match="there is no sound to write"):
             said.save(tmp_path / "said.wav")
         with pytest.raises(OptionError, match="no codec"):

@@ -65,7 +65,8 @@ class Said:
         prompt_length: how many of them were given.
         sampling: how its codes were drawn.
         layout: what was forced in the sequence; None where a step decides one unit.
-        first_step: the first step, as the descriptor counts them, that was not given.
+        first_step: the step, as the descriptor counts them, that decided the first unit behind what
+            was given; below 0 where marks come before the first code, None where no count holds.
     """
 
     grid: Grid
@@ -74,7 +75,7 @@ class Said:
     prompt_length: int
     sampling: Sampling
     layout: Layout | None = None
-    first_step: int = 0
+    first_step: int | None = 0
 
 
 class Opened(Target, Protocol):

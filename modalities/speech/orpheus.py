@@ -290,7 +290,7 @@ class Orpheus(ChainFamily):
             [*prompt, *emitted],
             len(prompt),
             sampling,
-            first_step=steps.steps(given),
+            first_step=_first_step(slots.columns[len(prompt) :], steps.steps(given)),
         )
 
     def log_probs(self, asked: Asked, said: Said, *, text: bool) -> list[float]:
@@ -349,6 +349,27 @@ def sound(codec: Any, grid: Sequence[Sequence[int]]) -> Tensor:
         return torch.zeros(0)
     rows = tuple(tuple(frame) for frame in grid)
     return codec.decode([torch.tensor([level]) for level in levels(rows)])[0, 0]
+
+
+def _first_step(columns: Sequence[int | None], given: int) -> int | None:
+    """The step, as the descriptor counts them, that the first unit behind a prompt would be.
+
+    Marks that the model says before its codes are no steps, so it may lie before the first one.
+
+    Args:
+        columns: of each unit behind the prompt; None where it is no code.
+        given: codes in the prompt.
+
+    Returns:
+        None where something stands between the codes: then no such count holds.
+
+    Example:
+        >>> _first_step([None, None, 0, 1, 3, None], given=0), _first_step([0, None, 1], given=7)
+        (-2, None)
+    """
+    codes = [index for index, column in enumerate(columns) if column is not None]
+    lead = codes[0] if codes else 0
+    return given - lead if codes == [*range(lead, lead + len(codes))] else None
 
 
 FAMILY = Orpheus()

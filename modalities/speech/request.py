@@ -89,12 +89,13 @@ def said_in_frames(family: FrameFamily, asked: Asked) -> Steps[Said]:
             before = len(account.tally.trace)
             _begin(asked.streamer, prepared, target)
             yield from decode(session)
-            frames = list(session.prefix.ids)
+            frames, reason = list(session.prefix.ids), session.finish_reason
         rounds = account.tally.trace[before:]
         account.codes.append(count_codes(rounds, target.prompt, target.layout))
         if asked.streamer is not None:
             asked.streamer.end()
-        grid, ended = family.grid(checkpoint.steps, frames)
+        grid, marked = family.grid(checkpoint.steps, frames)
+        ended = marked and reason == "stop"  # a length may have forced the mark
         given = len(target.prompt)
         # The row of start marks is no step.
         first = given - 1 if isinstance(checkpoint.steps, DelayedFrames) else given
