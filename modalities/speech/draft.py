@@ -35,7 +35,7 @@ class RepeatDraft:
 class LookupDraft:
     """Lookup in what was committed, and in what the voice has said before.
 
-    What is said with it is remembered for the requests that follow.
+    What a request names as said before is remembered for those that follow.
 
     Args:
         remembers: utterances that are kept at most; the oldest is forgotten first.
