@@ -255,8 +255,8 @@ class HiggsAudio(FrameFamily):
         return {name: value.to(checkpoint.device) for name, value in made.items()}
 
     def codec(self, checkpoint: Checkpoint) -> Any:
-        """Its processor's."""
-        return getattr(checkpoint.processor, "audio_tokenizer", None)
+        """None: its processor has one of a kind that `open_codec` doesn't know."""
+        return None
 
 
 def _marks_of(steps: DelayedFrames) -> tuple[int, int]:
