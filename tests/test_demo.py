@@ -1,18 +1,25 @@
-"""`mmspec demo`: what it does where samples are missing, and its looking part on tiny models."""
+"""`mmspec demo`: what it does where samples are missing; looking and speaking with tiny models."""
 
 from __future__ import annotations
 
 import io
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import soundfile
 from rich.console import Console
 
 from mmspec import loading
-from mmspec.cli import demo_hearing, demo_looking, side_by_side
+from mmspec.cli import demo_hearing, demo_looking, demo_speaking, side_by_side
+from mmspec.cli.demo_speaking import Spoken
 from mmspec.cli.side_by_side import Pair, in_turn, speed
+from mmspec.code_files import read_codes
 from mmspec.page import PageData, render_page
+from tests import speaking_support
 from tests.cli_support import Here
 from tests.modalities import tiny_looking
 from tests.modalities.tiny_looking import picture, saved
@@ -40,6 +47,9 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
         type(tiny_looking.model("qwen2_vl").generation_config)(
             **(config | {"max_new_tokens": 8})
         ).save_pretrained(place)
+    speaking_support.saved(folder / "voice-sample")
+    sentences = folder / "voice-sample" / "sentences.txt"
+    sentences.write_text("a red cat\t0.2\nfive doors\t0.3\n", encoding="utf-8")
     return folder
 
 
@@ -50,6 +60,15 @@ def installed(samples: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(side_by_side, "REPEATS", 1)
     monkeypatch.setenv("PATH", "")  # no Tesseract
     return samples
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the demo makes its temporary folder."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
 
 
 class TestLooking:
@@ -90,6 +109,54 @@ class TestLooking:
         assert missing == "the samples aren't installed: vision-sample/target is missing"
 
 
+class TestSpeaking:
+    def test_plain_and_speculative(self, installed: Path, temporary: Path) -> None:
+        shown = io.StringIO()
+        pairs, entries = demo_speaking.say("3", Console(file=shown, width=80), True)
+        assert [(pair.reference, pair.drafter) for pair in pairs] == [
+            ("a red cat", "drafter"),
+            ("a red cat", "lookup"),
+        ]
+        assert all(pair.equal and len(pair.ours.codes) == 20 for pair in pairs)
+        assert [pair.plain.report.proposed for pair in pairs] == [0, 0]
+        drafted, again = (pair.ours.report for pair in pairs)
+        assert set(drafted.drafters) == {"voice-sample"}
+        assert again.draft_acceptance_rate == 1.0
+        assert again.target_forwards < pairs[1].plain.report.target_forwards
+        assert shown.getvalue().count("equal") == 2
+        assert "same sentence, said before" in shown.getvalue()
+        page = Page(render_page(PageData({}, tuple(entries))))
+        assert page.source.count("= plain") == 2
+
+    def test_its_sound_stays(self, installed: Path, temporary: Path) -> None:
+        shown = io.StringIO()
+        pairs, entries = demo_speaking.say("3", Console(file=shown, width=80), False)
+        (sound,) = temporary.glob("*/*.wav")
+        assert str(sound) in shown.getvalue()
+        assert soundfile.info(sound).frames == 20 * speaking_support.FRAME_SAMPLES
+        np.testing.assert_array_equal(read_codes(sound).codes, pairs[0].plain.codes)
+        assert entries == []
+
+    def test_other_codes_are_not_equal(self) -> None:
+        frames = np.zeros((3, 4), np.int64)
+        assert Spoken("a", "b", "", spoken(frames), spoken(frames.copy())).equal
+        other = frames.copy()
+        other[2, 3] = 1
+        for ours in (other, frames[:2]):
+            pair = Spoken("a", "b", "", spoken(frames), spoken(ours))
+            assert not pair.equal
+            assert pair.compared()["plain"].ids_equal is False
+
+    def test_what_is_missing_is_named(
+        self, installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert demo_speaking.missing_sample() is None
+        for place in ("SAMPLES", "CHECKOUT_SAMPLES"):
+            monkeypatch.setattr(loading, place, tmp_path)
+        missing = demo_speaking.missing_sample()
+        assert missing == "the samples aren't installed: voice-sample/target is missing"
+
+
 class TestCommand:
     @pytest.fixture(autouse=True)
     def deaf(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,26 +166,45 @@ class TestCommand:
     def run(self, capsys: pytest.CaptureFixture[str]) -> Here:
         return Here(capsys)
 
-    def test_without_the_vision_sample(self, run: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.fixture
+    def alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Only the sample that listens is there."""
         monkeypatch.setattr(demo_looking, "missing_sample", lambda: "x is missing")
+        monkeypatch.setattr(demo_speaking, "missing_sample", lambda: "y is missing")
+
+    def test_without_the_other_samples(self, run: Here, alone: None) -> None:
         done = run("demo")
         assert (done.code, done.err) == (0, "")
-        assert done.out.splitlines()[0] == "Images are left out: x is missing"
+        assert done.out.splitlines()[:2] == [
+            "Images are left out: x is missing",
+            "Speech is left out: y is missing",
+        ]
 
-    def test_other_models_only_listen(self, run: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(demo_looking, "missing_sample", lambda: "x is missing")
-        assert "Images" not in run("demo", "-d", "ngram").out
+    def test_other_models_only_listen(self, run: Here, alone: None) -> None:
+        assert "left out" not in run("demo", "-d", "ngram").out
 
     def test_its_page(self, run: Here, installed: Path, tmp_path: Path) -> None:
         out = tmp_path / "demo.html"
         assert run("demo", "--gamma", 3, "--report", out).code == 0
         page = Page(out.read_text(encoding="utf-8"))
-        assert page.of("h1")[0].text == "How 8 inputs were decoded"
+        assert page.of("h1")[0].text == "How 10 inputs were decoded"
 
     def test_ids_that_differ_are_an_error(self, run: Here, monkeypatch: pytest.MonkeyPatch) -> None:
         pair = Pair("a", "b", "", said((1, 2), 1.0), said((1, 3), 1.0))
         monkeypatch.setattr(demo_hearing, "hear", lambda *_: ([pair], []))
         assert run("demo", "-d", "ngram").code == 1
+
+    def test_so_are_codes(
+        self, run: Here, installed: Path, alone: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def with_a_fault(*decoders: Any) -> list[Any]:
+            *others, last = in_turn(*decoders)
+            return [*others, replace(last, codes=last.codes ^ 1)]
+
+        monkeypatch.setattr(demo_speaking, "missing_sample", lambda: None)
+        monkeypatch.setattr(demo_speaking, "in_turn", with_a_fault)
+        done = run("demo")
+        assert (done.code, done.out.count("DIFFER"), done.out.count("equal")) == (1, 1, 1)
 
 
 class Report:
@@ -140,6 +226,17 @@ class Said:
 
 def said(ids: tuple[int, ...], seconds: float) -> Any:
     return Said(ids, seconds)
+
+
+class Sounding:
+    """A result whose codes are compared."""
+
+    def __init__(self, codes: Any) -> None:
+        self.codes, self.report = codes, Report(1.0)
+
+
+def spoken(codes: Any) -> Any:
+    return Sounding(codes)
 
 
 class TestSideBySide:

@@ -44,16 +44,16 @@ def demo(
     report: DemoReport = None,
     verbose: o.Verbose = False,
 ) -> int:
-    """Show it: the embedded clips and images with the embedded models, offline.
+    """Show it: hear the embedded clips, see the images, say a sentence, offline.
 
     The sample targets decode everything plainly, one token per forward pass, and
     speculatively. The ids have to be equal; the tables say what speculation did.
-    Another --target or --draft hears the clips; images are for the sample.
+    Another --target or --draft hears the clips; all else is for the samples.
     """
     from rich.console import Console
 
+    from mmspec.cli import demo_looking, demo_speaking
     from mmspec.cli.demo_hearing import hear
-    from mmspec.cli.demo_looking import look, missing_sample
     from mmspec.render import plain_text
 
     models = ModelSettings(target, draft, gamma, threads=threads)
@@ -63,10 +63,14 @@ def demo(
     with quiet_libraries(verbose):
         parts = [hear(models, console, report is not None)]
         if target == draft == "sample":
-            if missing := missing_sample():
-                console.print(plain_text(f"Images are left out: {missing}"), soft_wrap=True)
-            else:
-                parts.append(look(gamma, console, report is not None))
+            for what, missing_sample, part in (
+                ("Images are", demo_looking.missing_sample, demo_looking.look),
+                ("Speech is", demo_speaking.missing_sample, demo_speaking.say),
+            ):
+                if missing := missing_sample():
+                    console.print(plain_text(f"{what} left out: {missing}"), soft_wrap=True)
+                else:
+                    parts.append(part(gamma, console, report is not None))
     if report is not None:
         from mmspec.cli.page import write_page
         from mmspec.settings import as_json
