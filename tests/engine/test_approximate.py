@@ -344,6 +344,7 @@ def request(sampling: Sampling, sessions: int = 1, kind: str = "wrong") -> tuple
             sampling=sampling,
             units=Frames(K, given.layout, chain),
         ) as session:
+            chain.prefix = session.prefix
             frames += len(run_alone(decode(session)))
     return account.report(sampling, pair.costs), frames
 

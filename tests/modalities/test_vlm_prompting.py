@@ -14,7 +14,7 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
 from mmspec.compat import quiet
 from mmspec.errors import InputError, ModelError, OptionError
-from mmspec.modalities import ADAPTERS, adapter_for
+from mmspec.modalities import ADAPTERS, SPEAKING, adapter_for
 from mmspec.modalities.unsupported import why
 from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.vlm.processors import FILMS, ImageAndText, load_processor
@@ -30,7 +30,7 @@ from tests.modalities.tiny_looking import (
 )
 
 CAPTION, READ = Instruction("caption"), Instruction("read")
-LOOKING = [name for name in ADAPTERS if name not in ("whisper", "blip_text_model")]
+LOOKING = [name for name in ADAPTERS if name not in {"whisper", "blip_text_model", *SPEAKING}]
 SIGHT = {"size": {"height": 8, "width": 8}}
 
 

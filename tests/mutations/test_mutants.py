@@ -221,7 +221,7 @@ def a_failed_round_changes_nothing() -> None:
                 raise InterruptedError
             return False
 
-        run.session._stops._criteria.append(verdict)
+        run.session._stops.others.append(verdict)
         try:
             run.session.round()
         except InterruptedError:
