@@ -20,7 +20,7 @@ from mmspec.errors import OptionError
 from mmspec.factorizations import DelayedFrames
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.decoder import BlockTarget, block_layers
-from mmspec.modalities.speech.rows_lean import can_run_lean, lean_rows
+from mmspec.modalities.speech.rows_lean import LeanRows, can_run_lean, function_of
 from mmspec.modalities.speech.state import BehindConditioning
 from mmspec.prefix import Frame
 
@@ -130,7 +130,8 @@ class RowsTarget(BlockTarget):
         self.max_rows = rows.count
         self.hidden = states.new_empty(0, states.shape[-1])
         self.hidden_from = 0
-        self._lean = can_run_lean(decoder)
+        self._lean = LeanRows(decoder, self.state) if can_run_lean(decoder) else None
+        self._says = [function_of(head) for head in heads]
         self._sees = None if mask is None or bool(mask.all()) else mask.bool()[:, None, None]
 
     @property
@@ -162,16 +163,15 @@ class RowsTarget(BlockTarget):
         with self.state.block(size):
             hidden = self._hidden(block.repeat(2, 1) if self._rows.guided else block, None)
             kept = hidden[:, hidden.shape[1] - keep :]
-            scores = torch.stack([head(kept) for head in self._head], dim=1).float()
+            scores = torch.stack([says(kept) for says in self._says], dim=1).float()
         self.forwards += 1
         self.hidden, self.hidden_from = kept[0], self.state.length - keep
         return nn.functional.pad(scores.permute(2, 0, 1, 3).flatten(1, 2), (0, 1), value=NEVER)
 
     def _hidden(self, block: Tensor, parents: Sequence[int] | None) -> Tensor:
         """The decoder's last hidden states `[B, n, D]` for a block of ids `[B K, n]`."""
-        if self._lean and self.state.frozen > 0:  # conditioning and prompt were read
-            start = self.state.length + self._before
-            return lean_rows(self._decoder, self.state, block, start, self._sees)
+        if self._lean is not None and self.state.frozen > 0:  # conditioning and prompt were read
+            return self._lean.hidden(block, self.state.length + self._before, self._sees)
         return self._read(block)
 
     def _read(self, block: Tensor) -> Tensor:

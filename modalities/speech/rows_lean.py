@@ -1,7 +1,7 @@
 """A MusicGen decoder's pass over a block of rows without the library's layers of indirection.
 
 Small decoders spend most of a step in Python around the kernels. This is the same arithmetic, on
-the model's own modules, straight over a decoder state whose prompt was read by transformers' own
+the model's own weights, straight over a decoder state whose prompt was read by transformers' own
 forward. It runs only where it is known to be the same (`can_run_lean`).
 
 Legend: B batch rows (2 under guidance, else 1), K codebooks, n rows of a block, D width, S
@@ -10,19 +10,25 @@ positions of conditioning.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch import Tensor, nn
+from torch.nn.functional import embedding, layer_norm, linear, scaled_dot_product_attention
 from transformers.models.musicgen.modeling_musicgen import MusicgenDecoder
 from transformers.models.musicgen_melody.modeling_musicgen_melody import MusicgenMelodyDecoder
 
 from mmspec.state import DecoderState
+from mmspec.state.layers import FrozenLayer, GrowingLayer
+
+Function = Callable[[Tensor], Tensor]
 
 
 def can_run_lean(decoder: Any) -> bool:
-    """Whether this decoder is one of the plain architectures that `lean_rows` computes."""
+    """Whether this decoder is one of the plain architectures that `LeanRows` computes."""
     return (
         type(decoder) in (MusicgenDecoder, MusicgenMelodyDecoder)
         and not decoder.training
@@ -33,57 +39,123 @@ def can_run_lean(decoder: Any) -> bool:
     )
 
 
-def lean_rows(
-    decoder: Any, state: DecoderState, block: Tensor, start: int, sees: Tensor | None
-) -> Tensor:
-    """The decoder's last hidden states `[B, n, D]` for a block of ids `[B K, n]`.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Attention:
+    """An attention layer behind its norm."""
+
+    norm: Function
+    query: Function
+    key: Function
+    value: Function
+    out: Function
+    heads: int
+    scale: float
+
+    @classmethod
+    def of(cls, norm: nn.LayerNorm, layer: Any) -> _Attention:
+        made = map(function_of, (layer.q_proj, layer.k_proj, layer.v_proj, layer.out_proj))
+        return cls(_norm(norm), *made, layer.num_heads, layer.scaling)
+
+    def split(self, projected: Tensor) -> Tensor:
+        """`[B, n, heads x width]` as `[B, heads, n, width]`."""
+        rows, size, width = projected.shape
+        return projected.view(rows, size, self.heads, width // self.heads).transpose(1, 2)
+
+    def attended(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """What the layer adds, `[B, n, D]`."""
+        mixed = scaled_dot_product_attention(
+            self.split(query), keys, values, attn_mask=mask, scale=self.scale
+        )
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Layer:
+    """A decoder layer over a state: what it remembers of rows, and of conditioning if it does."""
+
+    inward: _Attention
+    memory: GrowingLayer
+    across: _Attention | None
+    conditioning: FrozenLayer | None
+    norm: Function
+    up: Function
+    activation: Function
+    down: Function
+
+
+class LeanRows:
+    """A decoder over a state, its prompt read.
 
     Args:
-        decoder: one that can run lean.
-        state: its memory; the prompt was read, and the block is announced.
-        block: ids, batch row by batch row.
-        start: slot of the block's first row in the memory: its position, as the decoder counts.
-        sees: which positions of conditioning count, bool `[B, 1, 1, S]`; None: all.
+        decoder: one that can run lean, its layers packed already if they are to be.
+        state: its memory.
     """
-    size = block.shape[1]
-    ids = block.view(-1, decoder.num_codebooks, size)
-    hidden = decoder.embed_tokens[0](ids[:, 0])
-    for codebook in range(1, decoder.num_codebooks):
-        hidden = hidden + decoder.embed_tokens[codebook](ids[:, codebook])
-    hidden = hidden + decoder.embed_positions.weights[start : start + size]
-    mask = None
-    if size > 1:
-        mask = torch.ones(size, start + size, dtype=torch.bool, device=block.device).tril(start)
-    for index, layer in enumerate(decoder.layers):
-        attention, normed = layer.self_attn, layer.self_attn_layer_norm(hidden)
-        query, key, value = (
-            _heads(make(normed), attention)
-            for make in (attention.q_proj, attention.k_proj, attention.v_proj)
+
+    def __init__(self, decoder: Any, state: DecoderState) -> None:
+        self._tables = [table.weight for table in decoder.embed_tokens]
+        self._positions: Tensor = decoder.embed_positions.weights
+        self._norm = _norm(decoder.layer_norm)
+        self._layers = [self._layer(*numbered, state) for numbered in enumerate(decoder.layers)]
+
+    def _layer(self, index: int, layer: Any, state: DecoderState) -> _Layer:
+        crosses = hasattr(layer, "encoder_attn")
+        return _Layer(
+            _Attention.of(layer.self_attn_layer_norm, layer.self_attn),
+            state.growing(index),
+            _Attention.of(layer.encoder_attn_layer_norm, layer.encoder_attn) if crosses else None,
+            state.conditioning(index) if crosses else None,
+            _norm(layer.final_layer_norm),
+            function_of(layer.fc1),
+            layer.activation_fn,
+            function_of(layer.fc2),
         )
-        keys, values = state.growing(index).update(key, value)
-        hidden = hidden + _attended(attention, query, keys, values, mask)
-        if hasattr(layer, "encoder_attn"):
-            attention, conditioning = layer.encoder_attn, state.conditioning(index)
-            query = _heads(attention.q_proj(layer.encoder_attn_layer_norm(hidden)), attention)
-            hidden = hidden + _attended(
-                attention, query, conditioning.keys, conditioning.values, sees
+
+    def hidden(self, block: Tensor, start: int, sees: Tensor | None) -> Tensor:
+        """The decoder's last hidden states `[B, n, D]`; the state has to announce the block.
+
+        Args:
+            block: ids `[B K, n]`, batch row by batch row.
+            start: slot of the block's first row in the memory: its position, as decoders count.
+            sees: which positions of conditioning count, bool `[B, 1, 1, S]`; None: all.
+        """
+        size = block.shape[1]
+        ids = block.view(-1, len(self._tables), size)
+        hidden = embedding(ids[:, 0], self._tables[0])
+        for codebook in range(1, len(self._tables)):
+            hidden = hidden + embedding(ids[:, codebook], self._tables[codebook])
+        hidden = hidden + self._positions[start : start + size]
+        mask = None
+        if size > 1:
+            mask = torch.ones(size, start + size, dtype=torch.bool, device=block.device)
+            mask = mask.tril(start)
+        for layer in self._layers:
+            inward = layer.inward
+            normed = inward.norm(hidden)
+            keys, values = layer.memory.update(
+                inward.split(inward.key(normed)), inward.split(inward.value(normed))
             )
-        inner = layer.activation_fn(layer.fc1(layer.final_layer_norm(hidden)))
-        hidden = hidden + layer.fc2(inner)
-    return decoder.layer_norm(hidden)
+            hidden = hidden + inward.attended(inward.query(normed), keys, values, mask)
+            across, known = layer.across, layer.conditioning
+            if across is not None and known is not None:
+                query = across.query(across.norm(hidden))
+                hidden = hidden + across.attended(query, known.keys, known.values, sees)
+            hidden = hidden + layer.down(layer.activation(layer.up(layer.norm(hidden))))
+        return self._norm(hidden)
 
 
-def _heads(projected: Tensor, attention: Any) -> Tensor:
-    """`[B, n, heads x width]` as `[B, heads, n, width]`."""
-    shape = (*projected.shape[:2], attention.num_heads, attention.head_dim)
-    return projected.view(shape).transpose(1, 2)
+def function_of(layer: nn.Linear) -> Function:
+    """A linear layer's function: the product itself, unless something stands in for it."""
+    watched = layer._forward_hooks or layer._forward_pre_hooks
+    if watched or "forward" in vars(layer) or type(layer) is not nn.Linear:
+        return layer
+    return partial(linear, weight=layer.weight, bias=layer.bias)
 
 
-def _attended(
-    attention: Any, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
-) -> Tensor:
-    """What an attention layer adds, `[B, n, D]`."""
-    mixed = scaled_dot_product_attention(
-        query, keys, values, attn_mask=mask, scale=attention.scaling
+def _norm(layer: nn.LayerNorm) -> Function:
+    return partial(
+        layer_norm,
+        normalized_shape=layer.normalized_shape,
+        weight=layer.weight,
+        bias=layer.bias,
+        eps=layer.eps,
     )
-    return attention.out_proj(mixed.transpose(1, 2).flatten(2))
