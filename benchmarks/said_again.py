@@ -3,7 +3,8 @@
     python benchmarks/said_again.py [--pairs N] [--json FILE]
 
 Each of the voice sample's held-out sentences is said by ordinary decoding and with lookup: knowing
-all the other sentences, and knowing this one as well. Decoding only; ratios in one process, interleaved, one thread, median of N passes.
+all the other sentences, and knowing this one as well. Decoding only; ratios in one process,
+interleaved, one thread, median of N passes.
 """
 
 from __future__ import annotations

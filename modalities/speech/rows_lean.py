@@ -53,8 +53,15 @@ class _Attention:
 
     @classmethod
     def of(cls, norm: nn.LayerNorm, layer: Any) -> _Attention:
-        made = map(function_of, (layer.q_proj, layer.k_proj, layer.v_proj, layer.out_proj))
-        return cls(_norm(norm), *made, layer.num_heads, layer.scaling)
+        return cls(
+            _norm(norm),
+            function_of(layer.q_proj),
+            function_of(layer.k_proj),
+            function_of(layer.v_proj),
+            function_of(layer.out_proj),
+            layer.num_heads,
+            layer.scaling,
+        )
 
     def split(self, projected: Tensor) -> Tensor:
         """`[B, n, heads x width]` as `[B, heads, n, width]`."""
