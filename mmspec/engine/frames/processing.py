@@ -14,7 +14,6 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation import logits_process as hf
 
 from mmspec.engine.processing import IGNORES_PREFIX, BlockForm, Processors
-from mmspec.prefix import Prefix
 
 FrameForm = Callable[[Tensor], Tensor]
 """A processor over `[n, R, V]`, R the codebooks or twice as many; gives `[n, K, V]`."""
@@ -75,10 +74,6 @@ class FrameProcessors(Processors):
             self._steps.append((processor, _block(over_codebooks(processor))))
         else:
             self._add_by_row(processor)
-
-    def single(self, row: Tensor, prefix: Prefix, drafted: Sequence[Any]) -> Tensor:
-        """Process the rows `[R, V]` of the step behind the prefix and all of `drafted`."""
-        return super().single(row, prefix, drafted)
 
     def _called(self, processor: Any, ids: Tensor, rows: Tensor) -> Tensor:
         return processor(ids, rows[0]).unsqueeze(0)
