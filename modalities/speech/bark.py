@@ -39,7 +39,7 @@ from mmspec.modalities.speech.chain import (
     prepared_chain,
     units,
 )
-from mmspec.modalities.speech.family import Asked, Said
+from mmspec.modalities.speech.family import Asked, Said, check_words
 from mmspec.modalities.speech.preparation import Loop, shadow
 from mmspec.modalities.vlm.checkpoint import Checkpoint as Model
 from mmspec.modalities.vlm.draft import ModelDraft
@@ -199,8 +199,7 @@ class Bark(ChainFamily):
         Raises:
             InputError: the text is empty, too long, or has characters that it doesn't know.
         """
-        if not text.strip():
-            raise InputError("the text is empty: nothing to say")
+        check_words(text)
         most = Orders.of(checkpoint.model).settings.max_input_semantic_length
         made = checkpoint.processor(text, max_length=most, return_tensors="pt")
         ids = made["input_ids"][0]

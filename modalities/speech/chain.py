@@ -6,7 +6,6 @@ over units as a language model's. What isn't autoregressive behind them the libr
 
 from __future__ import annotations
 
-import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,21 +17,18 @@ from torch import Tensor
 
 from mmspec.clock import Clock
 from mmspec.codebooks import CodeShare
-from mmspec.compat import quiet
 from mmspec.engine import BlockCosts, Policy, Sampling, Steps
-from mmspec.errors import InputError, ModelError, OptionError
+from mmspec.errors import InputError, OptionError
 from mmspec.factorizations.codes import Grid
 from mmspec.modalities.pair import Draft, Pair
 from mmspec.modalities.speech.family import Asked, Family
 from mmspec.modalities.vlm import family as vlm
 from mmspec.modalities.vlm.checkpoint import Checkpoint as Model
 from mmspec.modalities.vlm.draft import ModelDraft
-from mmspec.modalities.vlm.preparation import Prepared, check_mode, prepare
+from mmspec.modalities.vlm.preparation import Prepared, check_mode, prepare, refusing
 from mmspec.modalities.vlm.request import Inputs, Request, decoded
-from mmspec.prefix import Prefix
-from mmspec.proposals import Drafter, Proposal
-from mmspec.proposals.base import Pick, deterministic
-from mmspec.proposals.frames import FrameIndex, LookupDrafter
+from mmspec.proposals import Drafter, NgramDrafter
+from mmspec.proposals.runs import RunIndex
 from mmspec.trace import Round
 
 if TYPE_CHECKING:
@@ -41,6 +37,9 @@ if TYPE_CHECKING:
 
 BLOCK = 256
 """Units that are read again at a time."""
+
+LONGEST = 6
+"""Units of the longest run that is looked up."""
 
 
 class ChainModel(vlm.Family):
@@ -85,16 +84,6 @@ class ChainFamily(Family):
         """Another model of the same codes, chain by chain."""
         return ChainDraft(target, drafter, name)
 
-    def check_drafter(self, model: Any, drafter: Any) -> None:
-        """Raise where another model writes other codes than the target.
-
-        Raises:
-            ModelError: names both sides.
-        """
-        own, others = self.descriptor(model), self.descriptor(drafter)
-        if own != others:
-            raise ModelError(f"the target writes {own}, the drafter {others}")
-
     def earlier(self, sequence: Sequence[Any], name: str) -> Sequence[int]:
         """The units of one chain in a sequence that was said."""
         return sequence
@@ -121,37 +110,6 @@ class ChainRequest:
     never: frozenset[int]
 
 
-class UnitIndex(FrameIndex):
-    """What followed runs of units, in sequences that are complete."""
-
-    def _key(self, frames: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(frames)
-
-
-class UnitLookup(LookupDrafter):
-    """Proposes the continuation of the longest run of units known.
-
-    Args:
-        earlier: indices of what the voice has said before.
-        never: ids that aren't proposed and end a proposal.
-    """
-
-    name = "ngram"
-
-    def __init__(self, earlier: Sequence[FrameIndex], never: frozenset[int]) -> None:
-        super().__init__(earlier, UnitIndex())
-        self._never = never
-
-    def propose(self, prefix: Prefix, limit: int, pick: Pick | None) -> Proposal:  # type: ignore[override]
-        """Up to `limit` units that followed."""
-        _, place = self._find(prefix)
-        if place is None:
-            return Proposal()
-        said, start = place
-        units: Sequence[Any] = said[start : start + limit]
-        return deterministic(list(itertools.takewhile(lambda u: u not in self._never, units)))
-
-
 class LookupDraft:
     """Lookup in what was committed, and in what the voice has said before."""
 
@@ -161,10 +119,10 @@ class LookupDraft:
         """An index of its own, and one of the earlier utterances that the request names."""
         asked = opening.asked
         family: Any = asked.pair.checkpoint.family
-        said = UnitIndex()
+        said = RunIndex(LONGEST)
         for sequence in asked.earlier:
             said.add(list(family.earlier(sequence, opening.name)))
-        return UnitLookup([said], opening.never)
+        return NgramDrafter(LONGEST, never=opening.never, earlier=[said])
 
 
 class ChainDraft:
@@ -239,11 +197,8 @@ def prepared_chain(model: Any, inputs: Mapping[str, Any], **options: Any) -> Pre
     Raises:
         OptionError: an option that it refuses.
     """
-    try:
-        with quiet():
-            return prepare(model, inputs, **options)
-    except (ValueError, TypeError) as error:
-        raise OptionError(" ".join(str(error).split())) from error
+    with refusing():
+        return prepare(model, inputs, **options)
 
 
 def units(

@@ -24,7 +24,7 @@ from mmspec.modalities.speech.csm_request import CsmPrepared, prepare
 from mmspec.modalities.speech.csm_target import CsmTarget
 from mmspec.modalities.speech.depth_drafting import DepthDraft
 from mmspec.modalities.speech.depth_guesses import Guess, repeat_previous
-from mmspec.modalities.speech.family import FrameFamily, Opened
+from mmspec.modalities.speech.family import FrameFamily, Opened, check_words
 from mmspec.modalities.vlm.preparation import Prepared
 from mmspec.prefix import Frame
 
@@ -107,15 +107,9 @@ class CsmFamily(FrameFamily):
         """A smaller CSM: one frame at a time, its codes one by one."""
         return DepthDraft(target, drafter, name)
 
-    def check_drafter(self, model: Any, drafter: Any) -> None:
-        """Raise where a smaller model decides other frames than the target.
-
-        Raises:
-            ModelError: names both sides.
-        """
-        own, others = self.descriptor(model), self.descriptor(drafter)
-        if own != others:
-            raise ModelError(f"the target writes {_in_words(own)}, the drafter {_in_words(others)}")
+    def in_words(self, steps: DepthFrames) -> str:
+        """Its codebooks, codes and end."""
+        return _in_words(steps)
 
     def decoder(self, model: Any) -> Any:
         """The backbone."""
@@ -145,8 +139,7 @@ class CsmFamily(FrameFamily):
         Raises:
             InputError: the text is empty, or has a mark that stands for a recording.
         """
-        if not text.strip():
-            raise InputError("the text is empty: nothing to say")
+        check_words(text)
         said = text if SPEAKER.match(text) else f"[0]{text}"
         try:
             made = checkpoint.processor(said, add_special_tokens=True, return_tensors="pt")

@@ -24,7 +24,7 @@ from mmspec.factorizations import Codebook, DelayedFrames
 from mmspec.factorizations.codes import Grid
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.decoder import DecoderTarget, block_layers, layer_list
-from mmspec.modalities.speech.family import FrameFamily, Opened
+from mmspec.modalities.speech.family import FrameFamily, Opened, check_words
 from mmspec.modalities.speech.rows import whole_rows
 from mmspec.modalities.speech.scoring import FrameScoring
 from mmspec.modalities.vlm.preparation import Prepared
@@ -240,8 +240,7 @@ class Dia(FrameFamily):
         Raises:
             InputError: the text is empty or too long, or has a byte that stands for a mark.
         """
-        if not text.strip():
-            raise InputError("the text is empty: nothing to say")
+        check_words(text)
         marks = sorted({ord(char) for char in text} & {0, 1, 2})
         if marks:
             raise InputError(
@@ -262,11 +261,11 @@ class Dia(FrameFamily):
         _check_length(checkpoint.model, made["input_ids"].shape[1])
         return {name: value.to(checkpoint.device) for name, value in made.items()}
 
-    @torch.no_grad()
     def library_ids(self, frames: Sequence[Frame]) -> Tensor:
         """A row of ids per codebook."""
         return torch.tensor(frames).t()
 
+    @torch.no_grad()
     def without_text(self, prepared: Prepared) -> Prepared:
         """The same request with padding for every byte, as guidance drops a text."""
         states, mask = prepared.inputs["encoder_outputs"][0], prepared.inputs.get("attention_mask")

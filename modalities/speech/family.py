@@ -13,7 +13,7 @@ from mmspec.acceptance.groups import Approximate
 from mmspec.engine import Sampling, Steps
 from mmspec.engine.account import Account
 from mmspec.engine.frames import Chain, Frames, FrameStops, Layout
-from mmspec.errors import ModelError, OptionError
+from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations.codes import Codebook, Grid
 from mmspec.modalities.pair import Draft, Pair
 from mmspec.modalities.speech.heads import FrameHeads
@@ -139,6 +139,21 @@ class Family(ABC):
             ModelError: there is one, and it doesn't fit the target.
         """
 
+    def in_words(self, steps: Any) -> str:
+        """An order of codes, for those who compare two."""
+        return str(steps)
+
+    def check_drafter(self, model: Any, drafter: Any) -> None:
+        """Raise where another model decides other codes than the target.
+
+        Raises:
+            ModelError: names both sides.
+        """
+        own, others = self.descriptor(model), self.descriptor(drafter)
+        if own != others:
+            ours, theirs = self.in_words(own), self.in_words(others)
+            raise ModelError(f"the target writes {ours}, the drafter {theirs}")
+
     @abstractmethod
     def model_draft(self, target: Checkpoint, drafter: Any, name: str) -> Draft:
         """A smaller model as a drafter.
@@ -242,16 +257,6 @@ class FrameFamily(Family):
 
         return ModelDraft(target, drafter, name)
 
-    def check_drafter(self, model: Any, drafter: Any) -> None:
-        """Raise where a smaller model decides other frames than the target.
-
-        Raises:
-            ModelError: names both sides.
-        """
-        own, others = self.descriptor(model), self.descriptor(drafter)
-        if own != others:
-            raise ModelError(f"the target writes {own}, the drafter {others}")
-
     @abstractmethod
     def open_drafter(
         self,
@@ -316,6 +321,16 @@ class FrameFamily(Family):
     def encoders(self, model: Any) -> list[Any]:
         """Modules whose runs count as encoder runs."""
         return []
+
+
+def check_words(text: str) -> None:
+    """Raise where there is nothing to say.
+
+    Raises:
+        InputError: a text without words.
+    """
+    if not text.strip():
+        raise InputError("the text is empty: nothing to say")
 
 
 def units_of(opened: Opened) -> Frames:

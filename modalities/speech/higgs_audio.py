@@ -27,7 +27,7 @@ from mmspec.factorizations import Codebook, DelayedFrames
 from mmspec.factorizations.codes import Grid
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.decoder import block_layers
-from mmspec.modalities.speech.family import FrameFamily, Opened
+from mmspec.modalities.speech.family import FrameFamily, Opened, check_words
 from mmspec.modalities.speech.higgs_rows import BesideText, HiggsLayout, Marks
 from mmspec.modalities.speech.redrawing import RedrawnLaw
 from mmspec.modalities.speech.scoring import FrameScoring
@@ -238,8 +238,7 @@ class HiggsAudio(FrameFamily):
         Raises:
             InputError: the text is empty.
         """
-        if not text.strip():
-            raise InputError("the text is empty: nothing to say")
+        check_words(text)
         said = (
             ("system", "Generate audio following instruction."),
             ("scene", "Audio is recorded from a quiet room."),

@@ -22,7 +22,7 @@ from mmspec.factorizations import Codebook, DelayedFrames
 from mmspec.factorizations.codes import Grid
 from mmspec.modalities.decoder import check_inference_mode
 from mmspec.modalities.speech.codec import open_codec
-from mmspec.modalities.speech.family import FrameFamily
+from mmspec.modalities.speech.family import FrameFamily, check_words
 from mmspec.modalities.speech.listening import codes_heard
 from mmspec.modalities.speech.preparation import prepare
 from mmspec.modalities.speech.rows import Rows, RowsTarget, whole_rows
@@ -164,8 +164,7 @@ class Musicgen(FrameFamily):
         Raises:
             InputError: the text is empty, too long, or has characters that it doesn't know.
         """
-        if not text.strip():
-            raise InputError("the text is empty: nothing to say")
+        check_words(text)
         tokenizer = getattr(checkpoint.processor, "tokenizer", checkpoint.processor)
         made = tokenizer([text], return_tensors="pt")
         count, most = made["input_ids"].shape[1], tokenizer.model_max_length

@@ -31,7 +31,7 @@ from mmspec.modalities.speech.chain import (
     prepared_chain,
     units,
 )
-from mmspec.modalities.speech.family import Asked, Said
+from mmspec.modalities.speech.family import Asked, Said, check_words
 from mmspec.modalities.vlm.checkpoint import Checkpoint as Model
 
 if TYPE_CHECKING:
@@ -241,8 +241,7 @@ class Orpheus(ChainFamily):
         Raises:
             InputError: the text is empty, too long, or has characters that it doesn't know.
         """
-        if not text.strip():
-            raise InputError("the text is empty: nothing to say")
+        check_words(text)
         tokenizer = checkpoint.processor
         words = tokenizer(text)["input_ids"]
         if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in words:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from torch import nn
-
 from mmspec.clock import Clock
 from mmspec.codebooks import count_codes
-from mmspec.compat import quiet
 from mmspec.engine import Sampling, Steps
-from mmspec.errors import OptionError
 from mmspec.factorizations import DelayedFrames
 from mmspec.modalities.pair import decode
 from mmspec.modalities.speech.family import Asked, FrameFamily, Opened, Said, stops_of, units_of
-from mmspec.modalities.vlm.preparation import Prepared, check_mode
+from mmspec.modalities.vlm.preparation import Prepared, check_mode, refusing
 from mmspec.modalities.vlm.towers import watched
 from mmspec.prefix import Frame
 from mmspec.streaming import CollectedFrames
@@ -48,15 +43,6 @@ class Request:
     def prompt(self) -> Sequence[Frame]:
         """The frames that were read."""
         return self.target.prompt
-
-    @contextmanager
-    def counting(self, encoders: Sequence[nn.Module]) -> Iterator[None]:
-        """Count and time the runs of a drafter's encoders while this is open."""
-        with watched(encoders, self.clock) as runs:
-            try:
-                yield
-            finally:
-                self.drafter_encoder_runs += runs.count
 
 
 def said_in_frames(family: FrameFamily, asked: Asked) -> Steps[Said]:
@@ -120,11 +106,8 @@ def prepared_request(family: FrameFamily, asked: Asked) -> Prepared:
     Raises:
         OptionError: an option that it refuses, or one that can't be decoded speculatively.
     """
-    try:
-        with quiet():
-            prepared = family.prepare(asked.pair.checkpoint.model, asked.inputs, **asked.options)
-    except (ValueError, TypeError) as error:
-        raise OptionError(" ".join(str(error).split())) from error
+    with refusing():
+        prepared = family.prepare(asked.pair.checkpoint.model, asked.inputs, **asked.options)
     check_mode(prepared.config)
     return prepared
 

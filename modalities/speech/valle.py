@@ -28,7 +28,7 @@ from mmspec.modalities.speech.chain import (
     prepared_chain,
     units,
 )
-from mmspec.modalities.speech.family import Asked, Said
+from mmspec.modalities.speech.family import Asked, Said, check_words
 from mmspec.modalities.speech.grids import checked_codes
 from mmspec.modalities.vlm.checkpoint import Checkpoint as Model
 from mmspec.modalities.vlm.preparation import Prepared
@@ -107,8 +107,7 @@ class Valle(ChainFamily):
         Raises:
             InputError: the text is empty, too long, or has characters that it doesn't know.
         """
-        if not text.strip():
-            raise InputError("the text is empty: nothing to say")
+        check_words(text)
         alphabet = checkpoint.model.config.alphabet
         for char in text:
             if char not in alphabet:

@@ -11,14 +11,19 @@ from PIL import Image
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from mmspec.clock import Clock
-from mmspec.compat import quiet
 from mmspec.engine import Sampling, Steps
 from mmspec.engine.account import Account
 from mmspec.errors import InputError, MMSpecError, OptionError
 from mmspec.modalities.pair import Pair
 from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.vlm.grounding import log_prob_drops_without_images
-from mmspec.modalities.vlm.preparation import Prepared, check_mode, prepare, with_stop_strings
+from mmspec.modalities.vlm.preparation import (
+    Prepared,
+    check_mode,
+    prepare,
+    refusing,
+    with_stop_strings,
+)
 from mmspec.modalities.vlm.prompting import Instruction
 from mmspec.modalities.vlm.request import decoded
 from mmspec.modalities.vlm.towers import watched
@@ -170,19 +175,16 @@ def prepared_look(checkpoint: Checkpoint, look: Look, inputs: Mapping[str, Any])
         InputError: a prompt that leaves no room for an answer.
     """
     model = checkpoint.model
-    try:
+    with refusing():
         options = generation_options(model, look)
         options["stopping_criteria"] = StoppingCriteriaList(look.criteria)
-        with quiet():
-            prepared = prepare(
-                model,
-                inputs,
-                generation_config=look.config,
-                logits_processor=LogitsProcessorList(look.processors),
-                **with_stop_strings(options, checkpoint.tokenizer),
-            )
-    except (ValueError, TypeError) as error:
-        raise OptionError(" ".join(str(error).split())) from error
+        prepared = prepare(
+            model,
+            inputs,
+            generation_config=look.config,
+            logits_processor=LogitsProcessorList(look.processors),
+            **with_stop_strings(options, checkpoint.tokenizer),
+        )
     check_mode(prepared.config)
     if len(prepared.input_ids) > 1:
         raise OptionError(

@@ -6,7 +6,8 @@ that whatever `generate` accepts means the same here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 from transformers.generation import GenerationMode
 from transformers.generation.stopping_criteria import StopStringCriteria
 
-from mmspec.compat import pop_cache
+from mmspec.compat import pop_cache, quiet
 from mmspec.errors import ModelError, OptionError
 
 DECODED = (
@@ -67,6 +68,20 @@ class Prepared:
         masks = [self.inputs.get(name) for name in names]
         of_prompt = [m for m in masks if m is not None and m.shape[-1] == self.input_ids.shape[1]]
         return any(not bool(mask.all()) for mask in of_prompt)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Quietly, with what `generate` refuses as one line.
+
+    Raises:
+        OptionError: in place of whatever it raises.
+    """
+    try:
+        with quiet():
+            yield
+    except (ValueError, TypeError) as error:
+        raise OptionError(" ".join(str(error).split())) from error
 
 
 class _Capture:

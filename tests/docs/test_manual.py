@@ -127,7 +127,7 @@ def test_every_field_of_a_report_is_explained() -> None:
 
 def test_numbers_in_the_text_are_those_of_the_code() -> None:
     text = " ".join(read("docs/drafters.md").split())
-    sizes = NgramDrafter()._sizes
+    sizes = NgramDrafter()._own.sizes
     for sentence in (
         f"among sizes up to {policy.CANDIDATES[-1]}.",
         f"promises less than {round(100 * (policy.MARGIN - 1))} % gain",

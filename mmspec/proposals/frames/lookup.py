@@ -6,19 +6,17 @@ utterances, is looked up as well.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
+from typing import Any
 
-from mmspec.prefix import Frame, Prefix
-from mmspec.proposals.base import Drafter, Outlook, Pick
+from mmspec.prefix import Prefix
+from mmspec.proposals.base import Pick
 from mmspec.proposals.frames.drafted import DraftedFrames
-
-Place = tuple[Sequence[Frame], int]
-"""A sequence, and where in it something goes on."""
+from mmspec.proposals.runs import RunDrafter, RunIndex
 
 
-class FrameIndex:
-    """What followed runs of frames, in sequences that are complete.
+class FrameIndex(RunIndex):
+    """What followed runs of frames.
 
     Args:
         longest: frames of the longest run to look up.
@@ -27,32 +25,14 @@ class FrameIndex:
     """
 
     def __init__(self, longest: int = 6, shortest: int = 2, codebooks: int | None = None) -> None:
-        if not 1 <= shortest <= longest:
-            raise ValueError(f"runs of {shortest}..{longest} frames: need 1 <= shortest <= longest")
-        self.sizes = range(longest, shortest - 1, -1)
+        super().__init__(longest, shortest)
         self.codebooks = codebooks
-        self._continues_at: dict[tuple[Frame, ...], Place] = {}
 
-    def add(self, frames: Sequence[Frame], done: int = 0) -> None:
-        """Note what follows every run that ends before the last frame, from frame `done` on."""
-        for end in range(max(1, done), len(frames)):
-            for size in self.sizes:
-                if size <= end:
-                    self._continues_at[self._key(frames[end - size : end])] = frames, end
-
-    def find(self, frames: Sequence[Frame]) -> tuple[int, Place | None]:
-        """(length of the longest known run that the frames end with, where it went on)."""
-        for size in self.sizes:
-            place = self._continues_at.get(self._key(frames[-size:]))
-            if place is not None and size <= len(frames):
-                return size, place
-        return 0, None
-
-    def _key(self, frames: Sequence[Frame]) -> tuple[Frame, ...]:
-        return tuple(frame[: self.codebooks] for frame in frames)
+    def _key(self, units: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(frame[: self.codebooks] for frame in units)
 
 
-class LookupDrafter(Drafter):
+class LookupDrafter(RunDrafter):
     """Proposes the continuation of the longest run known, of this output before earlier ones.
 
     Args:
@@ -71,17 +51,8 @@ class LookupDrafter(Drafter):
 
     name = "lookup"
 
-    def __init__(self, earlier: Sequence[FrameIndex] = (), own: FrameIndex | None = None) -> None:
-        self._own = FrameIndex() if own is None else own
-        self._earlier, self._indexed = list(earlier), 0
-
-    def outlook(self, prefix: Prefix) -> Outlook:
-        """The longer the run, the better the odds."""
-        size, place = self._find(prefix)
-        if place is None:
-            return Outlook("no match", 0.0, 0.0, 0)
-        odds = 1 - 0.6 / size
-        return Outlook(f"match {size}", odds, min(0.9, odds + 0.1), len(place[0]) - place[1])
+    def __init__(self, earlier: Sequence[RunIndex] = (), own: RunIndex | None = None) -> None:
+        super().__init__(FrameIndex() if own is None else own, earlier)
 
     def propose(self, prefix: Prefix, limit: int, pick: Pick | None) -> DraftedFrames:
         """Up to `limit` frames that followed."""
@@ -89,11 +60,4 @@ class LookupDrafter(Drafter):
         if place is None:
             return DraftedFrames()
         frames, start = place
-        return DraftedFrames(tuple(itertools.islice(frames, start, start + limit)))
-
-    def _find(self, prefix: Prefix) -> tuple[int, Place | None]:
-        if self._indexed < len(prefix):
-            self._own.add(prefix.ids, self._indexed)
-            self._indexed = len(prefix)
-        found = [index.find(prefix.ids) for index in (self._own, *self._earlier)]
-        return max(found, key=lambda run: run[0])  # the first of equals
+        return DraftedFrames(tuple(frames[start : start + limit]))
