@@ -168,12 +168,14 @@ class Speaker(Loaded[Checkpoint, Speech]):
             streamer=streamer,
         )
         said = yield from self._target.family.say(asked)
+        books = self._target.family.books(self._target.steps)
+        codes = np.asarray(said.grid, dtype=np.int64).reshape(len(said.grid), len(books))
         samples = None
         if sound and self.codec is not None:
             with account.clock("post"):
-                samples = self.codec.decode(np.asarray(said.grid).reshape(len(said.grid), -1))
+                samples = self.codec.decode(codes)
         drops = None if threshold is None else self._drops(asked, said)
-        return self._speech(text, asked, said, samples, drops, threshold)
+        return self._speech(text, asked, said, codes, samples, drops, threshold)
 
     def _approximate(self, threshold: float | None, budget: float | None) -> Approximate | None:
         if threshold is None:
@@ -231,12 +233,12 @@ class Speaker(Loaded[Checkpoint, Speech]):
         text: str,
         asked: Asked,
         said: Said,
+        codes: np.ndarray,
         samples: np.ndarray | None,
         drops: tuple[float, ...] | None,
         threshold: float | None,
     ) -> Speech:
         account, steps = asked.account, self._target.steps
-        codes = np.asarray(said.grid, dtype=np.int64).reshape(len(said.grid), -1)
         origins = tuple(account.tally.origins())
         report = account.report(said.sampling, asked.pair.costs)
         grounding = None

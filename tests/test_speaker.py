@@ -206,6 +206,9 @@ def test_a_language_model_in_the_orpheus_layout(tmp_path: Path) -> None:
             said.save(tmp_path / "said.wav")
         with pytest.raises(OptionError, match="no codec"):
             next(iter(speaker.stream("a")))
+        nothing = speaker.speak("", inputs=bed_orpheus.inputs(), max_new_tokens=1)
+        assert nothing.codes.shape == (0, 7)
+        assert read_codes(nothing.save_codes(tmp_path / "nothing.npz")).codes.shape == (0, 7)
     model.save_pretrained(tmp_path / "model")
     with pytest.raises(MMSpecError, match=r"can.t be loaded .*tokenizer"):
         mmspec.load(f"orpheus:{tmp_path / 'model'}")
