@@ -116,7 +116,7 @@ class _Snapshots:
     """It can't be copied any more (a matcher that was built at the first call)."""
 
     def remember(self) -> None:
-        self.before.append(_copy_of(vars(self.processor)))
+        self.before.append(_memory_of(self.processor))
 
     def restore(self, row: int) -> None:
         if row < len(self.before):
@@ -163,7 +163,7 @@ class Processors:
         try:
             if any(vars(base).get("__slots__") for base in type(processor).__mro__):
                 raise TypeError("attributes in __slots__ are not looked for")
-            _copy_of(vars(processor))
+            _memory_of(processor)
         except Exception as error:  # any class may refuse to be copied, in its own way
             self._refuse_blocks(processor, error)
         else:
@@ -178,7 +178,7 @@ class Processors:
         owners: dict[int, Any] = {}
         memos = []  # they hold what they name, so that no id stands for two objects
         for processor in [memory.processor for memory in self._with_memory]:
-            memo = _by_reference(vars(processor))
+            memo = _by_reference(processor, processor)
             referred = set(memo)
             copy.deepcopy(vars(processor), memo)
             memos.append(memo)
@@ -264,19 +264,25 @@ class Processors:
         return Processors(processors)
 
 
-def _copy_of(memory: dict[str, Any]) -> dict[str, Any]:
-    """A deep copy, but for models and tokenizers: of those a processor remembers a reference."""
-    return copy.deepcopy(memory, _by_reference(memory))
+def _memory_of(processor: Any, owner: Any = None) -> dict[str, Any]:
+    """A deep copy, but for models and tokenizers: of those a processor remembers a reference.
+
+    What refers to the processor itself (a method of its own, say) refers to the owner of the copy:
+    the processor, unless another one is named.
+    """
+    memo = _by_reference(processor, processor if owner is None else owner)
+    return copy.deepcopy(vars(processor), memo)
 
 
-def _by_reference(memory: dict[str, Any]) -> dict[int, Any]:
+def _by_reference(processor: Any, owner: Any) -> dict[int, Any]:
     kinds = (nn.Module, PreTrainedTokenizerBase)
-    return {id(value): value for value in memory.values() if isinstance(value, kinds)}
+    values = vars(processor).values()
+    return {id(processor): owner} | {id(v): v for v in values if isinstance(v, kinds)}
 
 
 def _processor_copy(processor: Any) -> Any:
     twin = copy.copy(processor)
-    vars(twin).update(_copy_of(vars(processor)))
+    vars(twin).update(_memory_of(processor, twin))
     return twin
 
 

@@ -315,6 +315,38 @@ def test_C2_a_memory_that_two_processors_share_refuses_blocks_and_says_so(kind: 
     assert len(run.tally.faults) == (kind != "none")
 
 
+class Phases(LogitsProcessor):
+    """Keeps what to do next as one of its own methods: its memory refers to itself."""
+
+    def __init__(self) -> None:
+        self.calls, self.phase = 0, self.first
+
+    def first(self) -> None:
+        self.phase = self.second
+
+    def second(self) -> None:
+        self.phase = self.first
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        self.calls += 1
+        self.phase()
+        forbidden = [self.calls % V, 5 if self.phase == self.first else 8]
+        return scores.index_fill(1, torch.tensor(forbidden), -torch.inf)
+
+
+@pytest.mark.parametrize("kind", DRAFTERS)
+def test_C2_a_memory_that_refers_to_its_own_processor(kind: str) -> None:
+    law, ours, plain = toy_law(0), Phases(), Phases()
+    run = decode(law, drafter_for(kind, law), 4, max_length=LONG, processors=[ours])
+    assert run.ids == ordinary(law, max_length=LONG, processors=[plain]).ids
+    assert not run.tally.faults
+    assert ours.calls == plain.calls
+    assert ours.phase in (ours.first, ours.second), "its own method, not that of a copy"
+    twin = Processors(LogitsProcessorList([ours])).fork()._processors[0]
+    assert twin is not ours
+    assert twin.phase.__self__ is twin
+
+
 def test_models_and_tokenizers_are_remembered_by_reference_and_may_be_shared() -> None:
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast

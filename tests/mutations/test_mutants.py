@@ -499,7 +499,7 @@ def memory_not_restored(patch: Patch) -> None:
 def memory_copied_by_reference(patch: Patch) -> None:
     from mmspec.engine import processing
 
-    patch.setattr(processing, "_copy_of", dict)
+    patch.setattr(processing, "_memory_of", lambda processor, *owner: dict(vars(processor)))
 
 
 def noise_by_draft_offset(patch: Patch) -> None:
