@@ -257,7 +257,7 @@ def _scaled(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def _from_array(source: object, name: str) -> Image.Image:
-    channels_first = hasattr(source, "detach")  # a torch tensor; torch itself isn't imported here
+    channels_first = _is_tensor(source)
     array = _to_numpy(source, name)
     if array.ndim == 3:
         ends = (0, -1) if channels_first else (-1, 0)
@@ -273,8 +273,13 @@ def _from_array(source: object, name: str) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(_scaled(array, name)))
 
 
-def _to_numpy(source: object, name: str) -> np.ndarray:
-    if hasattr(source, "detach"):
+def _is_tensor(source: Any) -> bool:
+    """Whether this is torch's, which isn't imported here; open files have a `detach` too."""
+    return hasattr(source, "detach") and hasattr(source, "is_floating_point")
+
+
+def _to_numpy(source: Any, name: str) -> np.ndarray:
+    if _is_tensor(source):
         tensor: Any = source.detach().cpu()
         return np.asarray((tensor.float() if tensor.is_floating_point() else tensor).numpy())
     if not isinstance(source, np.ndarray):

@@ -527,6 +527,15 @@ class TestRefused:
         refused(path, str(path), *words)
         refused(content, "image: ", *words)
 
+    def test_an_open_file_is_named_and_stays_open(self, tmp_path: Path) -> None:
+        data = encoded(of_raw("RGB", COLOURS), "PNG")
+        refused(io.BytesIO(data), "BytesIO", "a path, bytes")
+        path = tmp_path / "image.png"
+        path.write_bytes(data)
+        with path.open("rb") as file:
+            refused(file, "BufferedReader", "a path, bytes")
+            assert file.read() == data
+
     def test_paths_that_lead_nowhere(self, tmp_path: Path) -> None:
         refused(tmp_path, str(tmp_path), "a directory")
         refused(tmp_path / "none.png", "no such file")
