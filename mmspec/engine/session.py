@@ -59,7 +59,8 @@ class Session:
         scores: collects rows where not None.
 
     A round that raises leaves the committed prefix and the target's state as they were, so the
-    session can go on; a drafter that raises is dismissed and the session goes on by itself.
+    session can go on; a drafter that raises is dismissed and the session goes on by itself. Where a
+    streamer raises, the round is done all the same.
     """
 
     def __init__(
@@ -152,11 +153,15 @@ class Session:
         with self.clock("reconcile"):
             done = self._done(outlook, proposal, path[:kept], units[:kept], len(ids))
             done = replace(done, draft_s=draft_s, verify_s=verify_s)
+            agreed = len(self.prefix) + done.accepted
             self._commit(done, tree=proposal.parents is not None)
             self.finish_reason = reason
             self._keep_scores(raw, rows, behind[:kept])
-            self._stream(done.emitted)
             self._learn(done)
+            try:  # what isn't the session's own comes last: whatever it raises, the round is whole
+                self._tell_drafter(agreed)
+            finally:
+                self._stream(done.emitted)
         return done.emitted
 
     def _propose(self) -> tuple[Outlook, Proposal]:
@@ -253,13 +258,12 @@ class Session:
 
     def _commit(self, done: Round, *, tree: bool) -> None:
         """Make the emitted units part of the prefix, and nothing else part of any state."""
-        agreed, state = len(self.prefix) + done.accepted, self._target.state
+        state = self._target.state
         if tree:
             state.keep_path(state.length - len(done.proposal), done.path)
         self.prefix.extend(done.emitted)
         state.commit(min(state.length, len(self.prefix) - 1))
         self._processors.commit(len(done.emitted))
-        self._tell_drafter(agreed)
 
     def _learn(self, done: Round) -> None:
         self.tally.add(done)

@@ -406,6 +406,56 @@ def test_a_streamer_sees_nothing_of_a_round_that_failed() -> None:
     assert notes.units == ordinary(law, max_length=LONG).ids
 
 
+class BlownNotes(Notes):
+    """Writes down what it gets, until a fuse blows."""
+
+    def __init__(self, fuse: Fuse) -> None:
+        super().__init__()
+        self.fuse = fuse
+
+    def put(self, value: Tensor) -> None:
+        self.fuse()
+        super().put(value)
+
+
+@pytest.mark.parametrize("error", [Broken, KeyboardInterrupt])
+@pytest.mark.parametrize("at", [1, 2, 5, 8])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_round_whose_streamer_raises_is_done_and_counted(
+    kind: str, at: int, error: type[BaseException]
+) -> None:
+    law = toy_law(0)
+    drafter = drafter_for(kind, law)
+    run = open_session(law, drafter, 4, max_length=LONG, streamer=BlownNotes(Fuse(at, error)))
+    with pytest.raises(error, match="blown"):
+        run.session.run()
+    assert run.tally.tokens == len(run.session.prefix.emitted) >= at
+    assert run.target.held == tuple(run.session.prefix.ids)[: len(run.target.held)]
+    run.session.run()
+    assert run.session.prefix.emitted == ordinary(law, max_length=LONG).ids
+    assert [unit for done in run.tally.trace for unit in done.emitted] == run.session.prefix.emitted
+    if kind == "perfect":
+        assert run.tally.accepted == run.tally.proposed
+
+
+@pytest.mark.parametrize("offset", range(4))
+def test_an_interrupt_while_the_drafter_hears_of_a_round(offset: int) -> None:
+    """The end of the output isn't forgotten, and what was committed is counted and streamed."""
+    law, notes = toy_law(0), Notes()
+    base = ordinary(law, max_length=LONG).ids
+    stop = max(base, key=base.index)
+    expected = ordinary(law, max_length=LONG, stop_units=[stop]).ids
+    rounds = decode(law, perfect(law), 2, max_length=LONG, stop_units=[stop]).tally.rounds
+    drafter = Faulty("commit", rounds - offset, lambda limit: Fuse(1, KeyboardInterrupt)())
+    run = open_session(law, drafter, 2, max_length=LONG, stop_units=[stop], streamer=notes)
+    with pytest.raises(KeyboardInterrupt, match="blown"):
+        run.session.run()
+    assert run.tally.tokens == len(run.session.prefix.emitted) == len(notes.units)
+    run.session.run()
+    assert run.session.prefix.emitted == notes.units == expected
+    assert run.tally.tokens == len(expected)
+
+
 def test_transformers_text_streamer_prints_what_was_committed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
