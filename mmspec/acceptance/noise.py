@@ -171,4 +171,4 @@ def _signed(word: int) -> int:
 def _as_64_bits(name: str, given: int) -> int:
     if not -(1 << 63) <= given <= _MASK_64:
         raise ValueError(f"{name} is {given}; expected an integer in -2**63..2**64-1")
-    return given & _MASK_64
+    return int(given) & _MASK_64  # NumPy's integers overflow where Python's wrap

@@ -47,6 +47,11 @@ class Sampling:
             raise OptionError(f"rule {self.rule!r} doesn't go with sampling {self.sample}")
         if self.rule == "keyed" and self.seed is None:
             raise OptionError("rule 'keyed' needs a seed")
+        if self.rule in ("block", "frame", "token") and self.seed is not None:
+            raise OptionError(
+                f"rule {self.rule!r} doesn't go with a seed: what it keeps depends on the drafter, "
+                "and a seed promises the same ids for every one of them; leave one of the two out"
+            )
         seed = self.seed
         if seed is not None and not (isinstance(seed, Integral) and -(2**63) <= seed < 2**64):
             raise OptionError(f"seed: found {self.seed!r}, expected an integer in -2**63..2**64-1")

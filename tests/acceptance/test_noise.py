@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -35,6 +36,15 @@ def test_noise_depends_on_its_position_alone_not_on_the_batch() -> None:
             assert torch.equal(together[row, column], alone)
     assert torch.equal(together[0, 2], together[1, 0])
     assert torch.equal(gumbel(3, positions.T, 11), together.transpose(0, 1))
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int32, np.int64, np.uint64])
+def test_an_integer_of_numpy_is_a_seed_like_any_other(kind: type) -> None:
+    positions = torch.arange(3)
+    for seed in (0, 7, kind(-3) if kind is not np.uint64 else kind(2**64 - 3)):
+        assert torch.equal(gumbel(kind(seed), positions, 5), gumbel(int(seed), positions, 5))
+        assert derive_seed(kind(seed), 4) == derive_seed(int(seed), 4)
+        assert derive_seed(4, kind(9)) == derive_seed(4, 9)
 
 
 def test_noise_of_a_unit_is_the_same_in_a_larger_vocabulary_and_in_pieces() -> None:

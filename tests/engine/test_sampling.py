@@ -280,6 +280,9 @@ def test_a_drafter_draws_by_the_requests_processors_and_states_that_law() -> Non
         (False, None, "block", r"rule 'block' doesn't go with sampling False"),
         (False, None, "frame", r"rule 'frame' doesn't go with sampling False"),
         (True, None, "keyed", r"rule 'keyed' needs a seed"),
+        (True, 3, "token", r"rule 'token' doesn't go with a seed: .*leave one of the two out"),
+        (True, 3, "block", r"rule 'block' doesn't go with a seed: .*leave one of the two out"),
+        (True, 0, "frame", r"rule 'frame' doesn't go with a seed: .*leave one of the two out"),
         (True, 1 << 70, "auto", r"seed: found 1180591620717411303424, expected an integer"),
     ],
 )
