@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,6 +46,18 @@ def pop_cache(model_kwargs: dict[str, Any]) -> None:
     """Drop the cache that transformers prepared: mmspec brings its own state."""
     for name in CACHE_NAMES:
         model_kwargs.pop(name, None)
+
+
+def given_cache(model_kwargs: Mapping[str, Any]) -> Any:
+    """The cache among a model's arguments, None where there is none."""
+    given = (model_kwargs.get(name) for name in CACHE_NAMES)
+    return next((cache for cache in given if cache is not None), None)
+
+
+def cached_positions(model_kwargs: Mapping[str, Any]) -> int:
+    """Positions that an earlier call left in the cache among a model's arguments."""
+    cache = given_cache(model_kwargs)
+    return 0 if cache is None else int(cache.get_seq_length())
 
 
 def pad_unit(config: Any) -> int:

@@ -22,7 +22,7 @@ from transformers.generation.stopping_criteria import (
 )
 
 from mmspec.clock import Clock
-from mmspec.compat import pad_unit, pop_cache
+from mmspec.compat import cached_positions, given_cache, pad_unit, pop_cache
 from mmspec.drafting import draft_for, policy_for, speech_draft_for, vlm_draft_for
 from mmspec.engine import BlockCosts, Sampling
 from mmspec.engine.account import Account
@@ -136,7 +136,6 @@ class CustomGenerate:
         """What transformers calls in place of its own loop."""
         adapter_for(model.config.model_type)
         check_mode(generation_config)
-        pop_cache(model_kwargs)
         call = Prepared(
             model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs
         )
@@ -154,6 +153,7 @@ class CustomGenerate:
                 streamer=streamer,
                 **model_kwargs,
             )
+        pop_cache(model_kwargs)
         streamer = streamer if streamer is not None else self._streamer
         if hears:
             decoded = self._decode_windows(call, inputs_tensor, streamer)
@@ -219,8 +219,12 @@ class CustomGenerate:
         reason = None
         if rows > 1 and not rows_share:
             reason = "several prompts in one call; mmspec.generate takes them one by one"
+        elif cached_positions(call.inputs):
+            reason = "a cache that holds positions already"
         elif call.is_padded:
             reason = "a padded prompt"
+        elif call.input_ids.shape[1] == 0:
+            reason = "a prompt of embeddings, without ids"
         elif config.return_dict_in_generate and (
             config.output_attentions or config.output_hidden_states
         ):
@@ -401,6 +405,11 @@ def _row_after_row(
     if not isinstance(inputs, Mapping):
         raise OptionError(
             f"inputs: expected what the processor makes, a mapping, got {type(inputs).__name__}"
+        )
+    if given_cache({**inputs, **options}) is not None:
+        raise OptionError(
+            "found a cache, which would be neither read nor filled: leave it out, or call "
+            "model.generate"
         )
     config, inputs = options.get("generation_config") or model.generation_config, dict(inputs)
     times = 1

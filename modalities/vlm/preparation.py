@@ -16,7 +16,7 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 from transformers.generation import GenerationMode
 from transformers.generation.stopping_criteria import StopStringCriteria
 
-from mmspec.compat import pop_cache, quiet
+from mmspec.compat import cached_positions, pop_cache, quiet
 from mmspec.errors import ModelError, OptionError
 
 DECODED = (
@@ -101,6 +101,10 @@ class _Capture:
         streamer: Any = None,
         **inputs: Any,
     ) -> Tensor:
+        if cached_positions(inputs):
+            raise OptionError(
+                "found a filled cache, but the whole prompt is read here: leave it out"
+            )
         pop_cache(inputs)
         self.prepared = Prepared(
             model, input_ids, logits_processor, stopping_criteria, generation_config, inputs
