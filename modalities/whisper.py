@@ -126,6 +126,8 @@ class Whisper:
         Raises:
             OptionError: unknown, or not among this model's languages.
         """
+        if not isinstance(language, str):
+            raise OptionError(f"language {language!r}: expected one name, code or token")
         known = dict(self.steps.languages)
         if not known:
             raise OptionError(
@@ -177,8 +179,10 @@ class Whisper:
         """Prompt tokens for a preceding text.
 
         Raises:
-            OptionError: the text holds marks that only the decoder may set.
+            OptionError: no text, or one that holds marks that only the decoder may set.
         """
+        if not isinstance(text, str):
+            raise OptionError(f"prompt: found {type(text).__name__}, expected a text")
         try:
             return tuple(self.processor.get_prompt_ids(text.strip()).tolist())
         except ValueError as error:
@@ -214,20 +218,26 @@ def join_spaces(pieces: list[str], vocabulary: dict[str, int]) -> list[str]:
     return joined
 
 
-def steps_of(model: Any) -> WhisperSteps:
-    """The descriptor that a checkpoint's generation config spells out.
+def steps_of(model: Any, says: Any = None) -> WhisperSteps:
+    """The descriptor that a generation config spells out.
+
+    Args:
+        model: the checkpoint.
+        says: a request's prepared generation config; None: the checkpoint's own.
 
     Raises:
         ModelError: no start or end token, or ids outside the vocabulary.
     """
-    config, says = model.config, model.generation_config
+    config, own = model.config, model.generation_config
+    says = own if says is None else says
     start, ends = says.decoder_start_token_id, says.eos_token_id
     if start is None or ends is None:
         raise ModelError(
             "the generation config names no decoder_start_token_id or eos_token_id: "
             "is this a complete Whisper checkpoint?"
         )
-    multilingual = getattr(says, "is_multilingual", None) is not False
+    # `generate` goes by its own languages even where a request says that there are none.
+    multilingual = getattr(own, "is_multilingual", None) is not False
     forced = getattr(says, "forced_decoder_ids", None)
     if forced is None:
         forced = getattr(config, "forced_decoder_ids", None)

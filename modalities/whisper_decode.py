@@ -71,16 +71,16 @@ class Recognition:
     def __init__(
         self, pair: Pair, features: Callable[[Whisper], Tensor], job: Job, duration_s: float
     ) -> None:
-        self.whisper, self._pair, self.job = pair.whisper, pair, job
+        self._pair, self.job = pair, job
         self._account = Account(Clock(pair.whisper.device))
         self.clock = self._account.clock
         self._make_features, self._made = features, dict[int, Tensor]()
         self._duration_s = duration_s
         self._settings = Settings(pair.whisper, job)
-        self._fallback = self._settings.fallback
+        self.whisper, self._fallback = self._settings.whisper, self._settings.fallback
         self._samplings = self._read_samplings()
         self._tries, self._sampled = 0, False
-        self._expected = Expected.of(job.hypothesis, pair.whisper)
+        self._expected = Expected.of(job.hypothesis, self.whisper)
         self._conditioned = bool(job.condition_on_prev_tokens)  # a config's wish: from window 2 on
         self._timestamps = False
         self._prompting: Prompting | None = None

@@ -200,11 +200,17 @@ def vocabulary_between(target: Whisper, drafter: Whisper) -> Vocabulary:
     marks, theirs = ((s.start, s.no_timestamps, s.previous_text) for s in (want, have))
     if marks != theirs:
         raise ModelError(
-            f"the drafter's vocabulary ({have.vocab_size} units, start mark {have.start}) is not "
-            f"the target's ({want.vocab_size} units, start mark {want.start}): load both with "
-            "their processors, so that they can be bridged"
+            f"the drafter's vocabulary ({have.vocab_size} units, {_marks(theirs)}) is not the "
+            f"target's ({want.vocab_size} units, {_marks(marks)}): load both with their "
+            "processors, so that they can be bridged"
         )
     return SameVocabulary(want.vocab_size, have.vocab_size)
+
+
+def _marks(ids: Sequence[int | None]) -> str:
+    """The marks that tell a vocabulary's layout, in words."""
+    names = ("start mark", "no-timestamps mark", "previous-text mark")
+    return ", ".join(f"{name} {unit}" for name, unit in zip(names, ids, strict=True))
 
 
 def encoders_equal(one: Any, other: Any) -> bool:

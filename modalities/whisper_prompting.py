@@ -56,7 +56,8 @@ class Prompting:
             raise OptionError(
                 f"prompt_condition_type {self._type!r}: expected {' or '.join(CONDITION_TYPES)}"
             )
-        if not whisper.steps.languages and (task or language):
+        speaks_one = getattr(config, "is_multilingual", None) is False
+        if (speaks_one or not whisper.steps.languages) and (task or language):
             raise OptionError("language and task: this model is English-only and takes neither")
         self._detected: int | None = None
         self._language: int | None = None

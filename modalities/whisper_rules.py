@@ -18,6 +18,7 @@ from transformers.generation.logits_process import (
 
 from mmspec.engine import register_block_form
 from mmspec.engine.processing import OBSERVERS, BlockForm
+from mmspec.errors import OptionError
 
 OBSERVERS.add(WhisperNoSpeechDetection)
 
@@ -27,6 +28,8 @@ def timestamp_rules(processor: WhisperTimeStampLogitsProcessor) -> BlockForm:
     """Block form of `WhisperTimeStampLogitsProcessor` (Radford et al. 2022; its reference code)."""
     first = processor.timestamp_begin
     eos = processor.eos_token_id
+    if not isinstance(eos, int):  # the rules need to know where text ends and marks begin
+        raise OptionError(f"timestamps: found eos_token_id {eos!r}, expected one id")
     latest_initial = processor.max_initial_timestamp_index
 
     def block(rows: Tensor, ids: Sequence[int], start: int) -> Tensor:

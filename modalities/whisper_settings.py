@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -10,7 +11,7 @@ from transformers.generation import logits_process as hf
 from mmspec.compat import prepared_config, prepared_criteria, prepared_processors
 from mmspec.engine import Stops
 from mmspec.errors import InputError, OptionError
-from mmspec.modalities.whisper import Whisper
+from mmspec.modalities.whisper import Whisper, steps_of
 from mmspec.modalities.whisper_fallback import Fallback
 from mmspec.modalities.whisper_job import Job
 
@@ -27,6 +28,7 @@ class Settings:
 
     Attributes:
         config: the prepared generation config.
+        whisper: the target as this config has it: which marks its prompt is made of.
         fallback: when a window's transcript is thrown away.
         conditions: whether a window is shown what was heard before it.
     """
@@ -35,6 +37,8 @@ class Settings:
         self._whisper, self._job = whisper, job
         self.fallback = Fallback()
         self.config = self._read()
+        steps = replace(steps_of(whisper.model, self.config), stop_units=whisper.steps.stop_units)
+        whisper = self.whisper = self._whisper = replace(whisper, steps=steps)
         self.fallback = Fallback.of(
             job.temperature,
             self.config,

@@ -300,6 +300,10 @@ class TestRefusals:
         [
             ({"language": "klingon"}, "language 'klingon': this model knows de, en"),
             ({"language": "fr"}, "language 'fr': this model knows de, en"),
+            ({"language": ["en"]}, r"language \['en'\]: expected one name"),
+            ({"language": "en", "is_multilingual": False}, "English-only"),
+            ({"language": "en", "prompt": [4, 5]}, "prompt: found list, expected a text"),
+            ({"timestamps": True, "eos_token_id": [49, 93]}, "found eos_token_id .* one id"),
             ({"language": "en", "task": "sing"}, "unknown task 'sing'"),
             ({"language": "en", "prompt": "the " * 40}, "the prompt takes .* of the decoder's 32"),
             ({"language": "en", "max_new_tokens": 40}, "max_new_tokens 40 .* exceed"),

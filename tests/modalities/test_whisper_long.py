@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 from collections.abc import Callable, Sequence
@@ -33,8 +34,11 @@ from mmspec.transcriber import Transcriber
 from .drafting import with_errors
 from .tiny import (
     CONTEXT,
+    DE,
     EOS,
     FIRST_TIME,
+    TRANSCRIBE,
+    TRANSLATE,
     english_only,
     shared,
     speech,
@@ -249,6 +253,26 @@ def test_what_a_config_says_holds() -> None:
         assert heard(recogniser(lambda m=model: m), with_pauses(), **asked).ids == expected(
             model, with_pauses(), **asked
         )
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        {"forced_decoder_ids": [[1, DE], [2, TRANSLATE]]},
+        {"lang_to_id": {"<|de|>": DE}},
+        {"task_to_id": {"transcribe": TRANSLATE}, "language": "en"},
+        {"decoder_start_token_id": 12},
+        {"no_timestamps_token_id": 60},
+        {"is_multilingual": False},
+    ],
+)
+def test_the_marks_are_those_that_a_requests_config_names(says: dict[str, Any]) -> None:
+    config = copy.deepcopy(five().generation_config)
+    config.update(**says, allow_custom_entries=True)
+    for asked in ({"generation_config": config}, says):
+        model = tiny(5, says={"forced_decoder_ids": [[1, None], [2, TRANSCRIBE]]})
+        said = heard(recogniser(lambda m=model: m, "ngram"), with_pauses(), **asked)
+        assert said.ids == expected(model, with_pauses(), **asked)
 
 
 class TestShortAudio:
