@@ -59,10 +59,13 @@ LOOK_AT_INPUTS = frozenset(
 """Processors that hold something for every row of a batch."""
 
 
-def _row_by_row(kind: type) -> bool:
+def _row_by_row(processor: Any) -> bool:
     """Whether a processor treats every row of a batch by itself."""
+    kind = type(processor)
     known = kind in BLOCK_FORMS or kind in IGNORES_PREFIX or kind in MEMORYLESS
-    return known and kind not in LOOK_AT_INPUTS
+    # A penalty beside a prompt's mask holds how much padding each row has.
+    of_rows = isinstance(getattr(processor, "prompt_ignore_length", None), Tensor)
+    return known and kind not in LOOK_AT_INPUTS and not of_rows
 
 
 class CustomGenerate:
@@ -142,6 +145,7 @@ class CustomGenerate:
         hears = model.config.model_type == "whisper"
         self.prompt_length, self.pad = input_ids.shape[1], pad_unit(generation_config)
         self.reports = ()
+        streamer = streamer if streamer is not None else self._streamer
         self.ordinary = self._ordinary_because(call, rows_share=hears)
         if self.ordinary is not None:
             return type(model)._sample(
@@ -154,7 +158,6 @@ class CustomGenerate:
                 **model_kwargs,
             )
         pop_cache(model_kwargs)
-        streamer = streamer if streamer is not None else self._streamer
         if hears:
             decoded = self._decode_windows(call, inputs_tensor, streamer)
         else:
@@ -214,7 +217,7 @@ class CustomGenerate:
             OptionError: it has to, but wouldn't know what to do with the seed.
         """
         config, rows = call.config, len(call.input_ids)
-        unknown = [type(p).__name__ for p in call.processors or () if not _row_by_row(type(p))]
+        unknown = [type(p).__name__ for p in call.processors or () if not _row_by_row(p)]
         unknown += [type(c).__name__ for c in call.criteria or () if type(c) not in ROW_CRITERIA]
         reason = None
         if rows > 1 and not rows_share:
@@ -363,7 +366,7 @@ def generate(
         given = dict(inputs) if isinstance(inputs, Mapping) else {"inputs": inputs}
         if "input_features" in given:
             given["inputs"] = given.pop("input_features")
-        features = given.pop("inputs")
+        features = given.pop("inputs", None)
         output = model.generate(
             features, custom_generate=loop, streamer=streamer, **{**given, **options}
         )

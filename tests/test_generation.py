@@ -14,8 +14,12 @@ import mmspec
 from tests.modalities.drafting import FORCED_HIT, same_ids
 from tests.modalities.test_whisper_parity import StopAfterCalls
 from tests.modalities.tiny import (
+    EN,
     EOS,
+    NO_TIMES,
     PREVIOUS,
+    START,
+    TRANSCRIBE,
     english_only,
     features,
     shared,
@@ -60,6 +64,9 @@ class TestInputs:
             got = model.generate(encoder_outputs=outputs, custom_generate=loop, language="en")
             same_ids(got, want)
             assert not loop.report.faults
+            outputs = BaseModelOutput(last_hidden_state=states.last_hidden_state)
+            made = mmspec.generate(model, {"encoder_outputs": outputs}, draft, language="en")
+            same_ids(made.sequences, want)
 
     def test_a_drafter_with_ears_of_its_own_needs_features(self) -> None:
         model = shared()
@@ -190,6 +197,23 @@ class TestOrdinaryDecoding:
         same_ids(got, want)
         assert "StopAfterCalls" in str(loop.ordinary)
 
+    def test_a_batch_with_a_penalty_beside_a_mask(self) -> None:
+        """transformers' penalty then holds how much padding each row has, where there is none."""
+        ids = torch.tensor([[START, EN, TRANSCRIBE, NO_TIMES]] * 2)
+        options = {"decoder_input_ids": ids, "decoder_attention_mask": torch.ones_like(ids)}
+        options |= {"repetition_penalty": 1.3, "max_new_tokens": 6}
+        self.check("RepetitionPenalty", torch.cat([features(5), features(6)]), options)
+
+    def test_it_streams_as_well(self) -> None:
+        mine, theirs = Collecting(), Collecting()
+        options = {"language": "en", "return_dict_in_generate": True, "output_hidden_states": True}
+        loop = mmspec.custom_generate("ngram", streamer=mine)
+        shared().generate(features(), custom_generate=loop, **options)
+        shared().generate(features(), streamer=theirs, **options)
+        assert loop.ordinary
+        assert mine.ids == theirs.ids[4:]  # transformers itself would have put the prompt
+        assert mine.ends == 1
+
     def test_a_seed_is_not_silently_dropped(self) -> None:
         with pytest.raises(mmspec.MMSpecError, match="seed") as error:
             mmspec.generate(
@@ -276,7 +300,7 @@ class TestRefusals:
 
     def test_another_vocabulary_without_processors(self) -> None:
         drafter = tiny(2, says={"no_timestamps_token_id": 48})
-        with pytest.raises(mmspec.MMSpecError, match=r"108 units.*load both") as error:
+        with pytest.raises(mmspec.MMSpecError, match=r"108 units.*mark 48.*load both") as error:
             mmspec.generate(shared(), features(), drafter, language="en")
         one_line(error.value)
 
