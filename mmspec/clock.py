@@ -42,9 +42,15 @@ class Clock:
             self._nested_s[-1] += elapsed
             self.seconds[phase] += self.last
 
-    def charge(self, phase: str, seconds: float) -> None:
-        """Count seconds that were measured elsewhere: a request's share of a pass with others."""
-        self.last = seconds
+    def charge(self, phase: str, seconds: float, took: float | None = None) -> None:
+        """Count seconds that were measured elsewhere: a request's share of a pass with others.
+
+        Args:
+            phase: what they are counted as.
+            seconds: of the whole machine.
+            took: how long it took, where other things ran meanwhile; None: as long.
+        """
+        self.last = seconds if took is None else took
         self.seconds[phase] += seconds
 
     def now(self) -> float:

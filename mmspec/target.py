@@ -89,6 +89,11 @@ class Pass:
         """Passes of one kind may run together."""
         return type(self.target)
 
+    @property
+    def apart(self) -> bool:
+        """No: the more requests share it, the better."""
+        return False
+
     def run(self) -> Tensor:
         """Run it by itself."""
         with self.clock(self.phase):

@@ -48,6 +48,10 @@ class _Overheard:
         """Of its own: the rows differ from those of other passes."""
         return id(self)
 
+    @property
+    def apart(self) -> bool:
+        return self.inner.apart
+
     def run(self) -> Tensor:
         from_place = len(self.inner.ids) - self.place
         rows = replace(self.inner, keep=max(from_place, self.inner.keep)).run()

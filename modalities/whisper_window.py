@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,7 +12,6 @@ from torch import Tensor
 from mmspec.clock import Clock
 from mmspec.engine import Steps
 from mmspec.engine.account import Account
-from mmspec.kernels import side_by_side
 from mmspec.modalities.decoder import DecoderTarget
 from mmspec.modalities.pair import Pair as DraftedPair
 from mmspec.modalities.whisper import Whisper
@@ -79,9 +77,12 @@ class Encoding:
         with self.clock(self.phase):
             return self.whisper.encode(self.features)
 
+    @property
+    def apart(self) -> bool:
+        """On a CPU, which is busy with one window already; several fit a GPU."""
+        return self.whisper.device.type == "cpu"
+
     def run_together(self, works: Sequence[Encoding]) -> list[Tensor]:
-        """States of several windows: from one run, but on a CPU, which is busy with one already."""
-        if self.whisper.device.type != "cpu":
-            states = self.whisper.encode(torch.cat([work.features for work in works]))
-            return list(states.split(1))
-        return side_by_side([partial(work.whisper.encode, work.features) for work in works])
+        """States of several windows from one run."""
+        states = self.whisper.encode(torch.cat([work.features for work in works]))
+        return list(states.split(1))

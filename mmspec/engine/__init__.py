@@ -11,9 +11,9 @@ from mmspec.engine.processing import register_block_form as register_block_form
 from mmspec.engine.session import Scores as Scores
 from mmspec.engine.session import Session as Session
 from mmspec.engine.stopping import Stops as Stops
+from mmspec.engine.together import run_together as run_together
 from mmspec.engine.units import SINGLE as SINGLE
 from mmspec.engine.units import Units as Units
 from mmspec.engine.work import Steps as Steps
 from mmspec.engine.work import run_alone as run_alone
-from mmspec.engine.work import run_together as run_together
 from mmspec.engine.work import stepwise as stepwise

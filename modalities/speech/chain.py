@@ -359,6 +359,11 @@ class Filling:
         """Each runs by itself: they see all of time, and no two are of one length."""
         return id(self)
 
+    @property
+    def apart(self) -> bool:
+        """No: it is too short to be worth it."""
+        return False
+
     def run(self) -> Tensor:
         """The filled codes."""
         with self.clock(self.phase):

@@ -1,29 +1,11 @@
-"""Requests side by side: each emits what it emits alone, at its own pace."""
+"""A request by itself, step by step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import pytest
-from torch import Tensor
-
-from mmspec.engine import AdaptivePolicy, BlockCosts, Steps, run_alone, run_together, stepwise
-from mmspec.target import Pass
-from tests.toys import (
-    DRAFTERS,
-    PROMPT,
-    Run,
-    ToyTarget,
-    decode,
-    drafter_for,
-    open_session,
-    ordinary,
-    toy_law,
-)
-
-LENGTHS = (10, 31, 14, 25, 40, 12)
-"""Of the outputs, prompt included: requests end at different times."""
+from mmspec.engine import Steps, stepwise
+from tests.toys import Run, open_session, ordinary, toy_law
 
 
 def request(run: Run) -> Steps[list[int]]:
@@ -31,120 +13,6 @@ def request(run: Run) -> Steps[list[int]]:
     while run.session.finish_reason is None:
         yield from run.session.steps()
     return run.session.prefix.emitted
-
-
-def runs(kind: str, count: int = len(LENGTHS)) -> list[Run]:
-    return [
-        open_session(toy_law(n), drafter_for(kind, toy_law(n)), 4, max_length=LENGTHS[n])
-        for n in range(count)
-    ]
-
-
-@pytest.mark.parametrize("kind", DRAFTERS)
-@pytest.mark.parametrize("width", [1, 2, 3, 20])
-def test_D4_D5_every_request_is_its_single_run(kind: str, width: int) -> None:
-    opened = runs(kind)
-    done = dict(run_together([request(run) for run in opened], width))
-    assert sorted(done) == list(range(len(LENGTHS)))
-    for number, run in enumerate(opened):
-        law, length = toy_law(number), LENGTHS[number]
-        assert done[number] == ordinary(law, max_length=length).ids
-        alone = decode(law, drafter_for(kind, law), 4, max_length=length)
-        assert run.tally.trace == alone.tally.trace, "the same rounds as alone"
-        assert run.target.forwards == alone.target.forwards
-        assert run.target.held == tuple(run.session.prefix.ids[:-1])
-
-
-def test_passes_of_all_running_requests_run_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    together: list[int] = []
-    real = ToyTarget.score_together
-
-    def watched(self: ToyTarget, passes: Sequence[Pass]) -> list[Tensor]:
-        together.append(len(passes))
-        return real(self, passes)
-
-    monkeypatch.setattr(ToyTarget, "score_together", watched)
-    opened = runs("none")
-    list(run_together([request(run) for run in opened], 6))
-    steps = [length - len(PROMPT) - 1 for length in LENGTHS]  # the first unit takes no pass
-    expected = [sum(step > number for step in steps) for number in range(max(steps))]
-    assert together == expected
-
-
-def test_a_free_place_is_filled_at_once_and_requests_are_made_when_needed() -> None:
-    begun: list[int] = []
-
-    def counted(number: int) -> Steps[list[int]]:
-        begun.append(number)
-        law = toy_law(number)
-        ids = yield from request(open_session(law, max_length=LENGTHS[number]))
-        return ids
-
-    done = run_together((counted(number) for number in range(6)), 2)
-    alive = [len(begun) - ended for ended, _ in enumerate(done, 1)]
-    assert begun == list(range(6))
-    assert max(alive) <= 2
-
-
-def test_one_requests_failure_is_no_others() -> None:
-    opened = runs("ngram")
-    seen = []
-
-    def fault(ids: Sequence[int]) -> None:
-        seen.append(ids)
-        if len(seen) == 3:
-            raise RuntimeError("out of luck")
-
-    opened[1].target.fault = fault
-
-    def failing(passes: Sequence[Pass]) -> list[Tensor]:
-        return [one.target.score(one.ids, one.keep, one.parents) for one in passes]
-
-    requests = [request(run) for run in opened]
-    done = dict(run_together(requests, 1))  # alone in its pass
-    assert isinstance(done[1], RuntimeError)
-    for number in {0, 2, 3, 4, 5}:
-        assert done[number] == ordinary(toy_law(number), max_length=LENGTHS[number]).ids
-    held = opened[1].target.held
-    assert held == tuple(opened[1].session.prefix.ids[: len(held)]), "and its state is in order"
-
-
-def test_a_pass_that_fails_for_all_leaves_every_state_in_order() -> None:
-    opened = runs("hypothesis")[1:4]
-
-    def fault(ids: Sequence[int]) -> None:
-        raise MemoryError("no room")
-
-    opened[2].target.fault = fault
-    done = dict(run_together([request(run) for run in opened], 3))
-    for number, run in enumerate(opened):
-        assert isinstance(done[number], MemoryError)
-        assert run.target.held == tuple(run.session.prefix.ids[: run.target.state.length])
-        run.target.fault = lambda ids: None
-        want = ordinary(toy_law(number + 1), max_length=LENGTHS[number + 1]).ids
-        assert run.session.run() == want
-
-
-def test_time_is_shared_out() -> None:
-    opened = runs("none")[1:4]
-    spans: list[tuple[str, float]] = []
-    for run in opened:
-        clock = run.session.clock
-        clock.charge = lambda phase, seconds: spans.append((phase, seconds))  # type: ignore[method-assign]
-    list(run_together([request(run) for run in opened], 3))
-    assert {phase for phase, _ in spans} == {"verify"}
-    first = [seconds for _, seconds in spans[:3]]
-    assert first[0] == first[1] == first[2] > 0
-
-
-def test_requests_that_need_no_work_end_at_once() -> None:
-    def idle(number: int) -> Steps[int]:
-        return number
-        yield  # a generator all the same
-
-    assert dict(run_together([idle(n) for n in range(5)], 2)) == {n: n for n in range(5)}
-    assert dict(run_together([], 2)) == {}
-    assert run_alone(idle(7)) == 7
 
 
 def test_stepping_through_a_request_and_leaving_it_early() -> None:
@@ -157,29 +25,3 @@ def test_stepping_through_a_request_and_leaving_it_early() -> None:
     held = run.target.held
     assert held == tuple(run.session.prefix.ids[: len(held)])
     assert run.session.run() == ordinary(law, max_length=30).ids
-
-
-def test_leaving_a_batch_early_leaves_every_state_in_order() -> None:
-    opened = runs("ngram")
-    requests = [request(run) for run in opened]
-    outcomes: Any = run_together(requests, 6)
-    next(outcomes)  # it needs no pass: the others haven't begun
-    next(outcomes)
-    outcomes.close()
-    assert all(steps.gi_frame is None for steps in requests), "every request was closed"
-    for run in opened:
-        assert run.target.held == tuple(run.session.prefix.ids[: run.target.state.length])
-
-
-def test_a_policy_beside_others_has_its_own_costs_and_shares_what_it_learns() -> None:
-    alone = AdaptivePolicy(BlockCosts())
-    dear = BlockCosts()
-    for rows in range(1, 30):
-        for _ in range(9):
-            dear.add(rows, 0.01 * rows)
-    beside = alone.at(dear)
-    law = toy_law(0)
-    decode(law, drafter_for("hypothesis", law), beside, max_length=60, costs=dear)
-    assert beside.costs is dear
-    assert alone._survival is beside._survival
-    assert alone._survival._first
