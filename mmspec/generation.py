@@ -26,6 +26,7 @@ from mmspec.compat import cached_positions, given_cache, pad_unit, pop_cache
 from mmspec.drafting import draft_for, policy_for, speech_draft_for, vlm_draft_for
 from mmspec.engine import BlockCosts, Sampling
 from mmspec.engine.account import Account
+from mmspec.engine.copies import with_copies
 from mmspec.engine.processing import BLOCK_FORMS, IGNORES_PREFIX, MEMORYLESS
 from mmspec.errors import OptionError
 from mmspec.modalities import SPEAKING, adapter_for
@@ -425,6 +426,8 @@ def _row_after_row(
     for loop.row, loop.inputs in enumerate(rows):
         padding = prompt_length(model, inputs) - prompt_length(model, loop.inputs)
         of_row = without_padding(model, options, padding)
+        if loop.row + 1 < len(rows):  # what one row taught a processor is no other row's business
+            of_row = with_copies(of_row)
         clock = Clock(model.device)
         with watched(family.encoders(model), clock) as runs:
             loop.preparation = runs, clock

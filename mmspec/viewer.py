@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mmspec.description import Description, description_of
 from mmspec.drafting import policy_for
 from mmspec.engine import BlockCosts, Steps, run_alone, run_together, stepwise
+from mmspec.engine.copies import with_copies
 from mmspec.errors import OptionError
 from mmspec.grounding import threshold_of
 from mmspec.loaded import Loaded, check_batch
@@ -198,7 +199,8 @@ class Viewer(Loaded[Checkpoint, Description]):
             if not isinstance(page, Page):
                 yield page
                 continue
-            said = self.read(page.image, reading=reading_of(page, reading), **options)
+            expected = reading_of(page, reading)
+            said = self.read(page.image, reading=expected, **with_copies(options))
             yield replace(said, page=page.number)
 
     def outcomes(

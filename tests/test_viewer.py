@@ -21,6 +21,7 @@ from mmspec.modalities.vlm.prompting import Instruction
 from mmspec.viewer import Viewer
 from tests.modalities import tiny_crossing, tiny_prefix
 from tests.modalities.pdfs import document, text
+from tests.modalities.test_vlm_given import NeverTheNth, StopAfter
 from tests.modalities.tiny_looking import TEMPLATE, model, picture, processor, saved, tokenizer
 from tests.test_generation import one_line
 
@@ -138,6 +139,15 @@ class TestParity:
         together = viewer.read_batch(images, batch=2, **NEW)
         assert [said.ids for said in together] == alone
         assert [said.task for said in together] == ["read"] * 3
+
+    def test_what_is_several_times_given_counts_for_each(self, viewer: Viewer) -> None:
+        images = [picture(seed) for seed in range(3)]
+        more = {"max_new_tokens": 8, "eos_token_id": 5}
+        alone = [viewer.read(image, logits_processor=[NeverTheNth()], **more) for image in images]
+        together = viewer.read_batch(images, batch=2, logits_processor=[NeverTheNth()], **more)
+        assert [said.ids for said in together] == [said.ids for said in alone]
+        pages = viewer.read_pages(PAGES, dpi=5, stopping_criteria=[StopAfter(3)], **more)
+        assert [len(page.ids) for page in pages] == [3, 3]  # type: ignore[union-attr]
 
     def test_one_bad_image_is_no_other_ones_fault(self, viewer: Viewer) -> None:
         requests = [{"image": image, **NEW} for image in (picture(), b"junk", picture(1))]

@@ -1,12 +1,14 @@
-"""What `generate` may be given beside a prompt: a cache, embeddings in place of ids."""
+"""What `generate` may be given beside a prompt: a cache, embeddings, objects with a memory."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 import torch
-from transformers import DynamicCache
+from torch import Tensor
+from transformers import DynamicCache, LogitsProcessor, StoppingCriteria
 
 import mmspec
 from mmspec.compat import cache_argument
@@ -75,3 +77,71 @@ class TestEmbeddings:
         assert loop.ordinary == "a prompt of embeddings, without ids"
         with pytest.raises(InputError, match="expected input_ids"):
             mmspec.generate(model, given, max_new_tokens=6)
+
+
+class NeverTheNth(LogitsProcessor):
+    """Forbids another unit at every step."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        self.steps += 1
+        scores = scores.clone()
+        scores[:, [3 + self.steps * factor % 80 for factor in range(30)]] = -torch.inf
+        return scores
+
+
+class StopAfter(StoppingCriteria):
+    """Ends an output at a number of units; a lock can't be copied."""
+
+    def __init__(self, steps: int, lock: Any = None) -> None:
+        self.left, self.lock = steps, lock
+
+    def __call__(self, input_ids: Tensor, scores: Any, **options: Any) -> bool:
+        self.left -= 1
+        return self.left <= 0
+
+
+class TestMemories:
+    @pytest.mark.parametrize("draft", ["none", "ngram"])
+    def test_each_row_of_a_batch_has_its_own(self, model: Any, draft: str) -> None:
+        given = inputs("qwen2_vl", model, "image", 3)
+
+        def options() -> dict[str, Any]:
+            own = {"logits_processor": [NeverTheNth()], "stopping_criteria": [StopAfter(7)]}
+            return {**own, "max_new_tokens": 12, "eos_token_id": None}
+
+        want = model.generate(**given, **options())
+        made = mmspec.generate(model, given, draft, gamma=3, **options())
+        assert made.sequences.tolist() == want.tolist()
+        assert [report.tokens for report in made.reports] == [7, 7, 7]
+
+    def test_so_has_each_of_several_sequences(self, model: Any) -> None:
+        given = inputs("qwen2_vl", model, "image")
+        made = mmspec.generate(
+            model,
+            given,
+            max_new_tokens=12,
+            do_sample=True,
+            eos_token_id=None,
+            num_return_sequences=2,
+            stopping_criteria=[StopAfter(5)],
+        )
+        assert [report.tokens for report in made.reports] == [5, 5]
+
+    def test_what_cant_be_copied_is_called_as_it_is(self, model: Any) -> None:
+        given = inputs("qwen2_vl", model, "image", 2)
+        stop = StopAfter(30, threading.Lock())
+        made = mmspec.generate(
+            model, given, max_new_tokens=4, eos_token_id=None, stopping_criteria=[stop]
+        )
+        assert [report.tokens for report in made.reports] == [4, 4]
+        assert stop.left == 22
+
+    def test_a_single_rows_is_the_callers(self, model: Any) -> None:
+        stop = StopAfter(5)
+        given = inputs("qwen2_vl", model, "image")
+        asked = {"max_new_tokens": 12, "eos_token_id": None}
+        mmspec.generate(model, given, stopping_criteria=[stop], **asked)
+        assert stop.left == 0
