@@ -14,7 +14,7 @@ from mmspec.acceptance.frames import FREE, FrameProposal
 from mmspec.acceptance.groups import Approximate
 from mmspec.engine.approximating import Approximating
 from mmspec.engine.processing import Processors
-from mmspec.errors import OptionError
+from mmspec.errors import ModelError, OptionError
 from mmspec.prefix import Prefix
 from mmspec.proposals.base import Pick, Proposal
 
@@ -131,12 +131,18 @@ class Chooser:
 
         Returns:
             (indices of the accepted units, the recovered or bonus unit). One host synchronisation.
+
+        Raises:
+            ModelError: a unit would have to be drawn from a row that is no law.
         """
         start = len(prefix)
         self.approximating.begin(start - prefix.prompt_length)
         if proposal.parents is not None:
-            choices = self._own_choices(rows, proposal, start).tolist()
+            own = self._own_choices(rows, proposal, start)
+            choices, drawn = torch.stack((own, self._lawful(rows))).tolist()
             path, unit = acceptance.walk(choices, proposal.ids, proposal.parents)
+            for depth, row in enumerate([0, *(index + 1 for index in path)]):
+                _check_drawn(drawn[row], start + depth)
         elif self.rule(proposal) == "grouped":
             return self._decide_by_groups(rows, proposal)
         else:
@@ -186,8 +192,20 @@ class Chooser:
             )
             probs = None if probs is None else probs[None].to(device)
             decision = judge(laws, ids, lengths, probs, coins)
-        accepted, unit = torch.stack((decision.accepted, decision.next_ids)).flatten().tolist()
+        lawful = self._lawful(rows).cumprod(0)[decision.accepted]
+        parts = torch.stack((decision.accepted, decision.next_ids, lawful))
+        accepted, unit, drawn = parts.flatten().tolist()
+        _check_drawn(drawn, start + accepted)
         return accepted, unit
+
+    def _lawful(self, rows: Tensor) -> Tensor:
+        """Whether something can be drawn from each row, int64 `[n]`; greedy decoding draws nothing.
+
+        A row without a finite highest score is no law: everything is forbidden, or a score is NaN.
+        """
+        if not self._sampling.sample:
+            return torch.ones(len(rows), dtype=torch.long, device=rows.device)
+        return rows.amax(-1).isfinite().long()
 
     def pick(
         self, row: Tensor, prefix: Prefix[int], drafted: Sequence[int]
@@ -221,3 +239,17 @@ class Chooser:
         if self._sampling.seed is None:
             raise OptionError("keyed noise without a seed")
         return acceptance.gumbel(self._sampling.seed, positions, rows.shape[-1], rows.device)
+
+
+def _check_drawn(drawn: int, position: int) -> None:
+    """Raise where a unit was drawn from no law, as transformers' sampling does.
+
+    Raises:
+        ModelError: says where.
+    """
+    if not drawn:
+        raise ModelError(
+            f"there is nothing to draw from at position {position}: expected a score that is a "
+            "finite number, found all of them -inf, or NaN (do logits processors forbid every "
+            "unit? does the model overflow in its dtype?)"
+        )

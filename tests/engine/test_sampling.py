@@ -18,9 +18,16 @@ from transformers.generation.logits_process import (
 )
 
 from mmspec.engine import Chooser, Sampling
-from mmspec.errors import OptionError
+from mmspec.errors import ModelError, OptionError
 from mmspec.prefix import Prefix
-from mmspec.proposals import Drafter, ModelDrafter, NgramDrafter, Proposal, SameVocabulary
+from mmspec.proposals import (
+    Drafter,
+    ModelDrafter,
+    NgramDrafter,
+    Proposal,
+    SameVocabulary,
+    ScriptedDrafter,
+)
 from tests.toys import CPU, DRAFTERS, PROMPT, ToyTarget, decode, drafter_for, ordinary, toy_law
 
 LONG = len(PROMPT) + 20
@@ -86,6 +93,38 @@ def test_unseeded_sampling_follows_torchs_global_seed(kind: str) -> None:
         )
         outputs.append(run.ids)
     assert outputs[0] == outputs[1] != outputs[2]
+
+
+@pytest.mark.parametrize("kind", ["perfect", "ngram", "tree", "none"])
+@pytest.mark.parametrize("seed", [3, None])
+@pytest.mark.parametrize("score", [-torch.inf, torch.nan])
+def test_nothing_is_drawn_from_a_row_that_is_no_law(
+    score: float, seed: int | None, kind: str
+) -> None:
+    """transformers' sampling raises there too; its greedy decoding takes the first unit."""
+    law = toy_law(0)
+    broken: Any = lambda ids: torch.full((13,), score) if len(ids) == LONG - 6 else law(ids)  # noqa: E731
+    sampling = Sampling(sample=True, seed=seed)
+    with pytest.raises(ModelError, match=f"nothing to draw from at position {LONG - 6}: "):
+        decode(broken, drafter_for(kind, law), 4, max_length=LONG, sampling=sampling)
+    greedy = decode(broken, drafter_for(kind, law), 4, max_length=LONG)
+    assert greedy.ids == ordinary(broken, max_length=LONG).ids
+
+
+@pytest.mark.parametrize("seed", [3, None])
+def test_a_row_that_is_no_law_does_no_harm_behind_a_unit_that_is_not_kept(seed: int | None) -> None:
+    """A grammar may have nothing to say behind what it has forbidden."""
+    law = toy_law(0)
+
+    def strict(ids: Any) -> Tensor:
+        if ids[-1] == 5:
+            return torch.full((13,), -torch.inf)
+        return law(ids).index_fill(0, torch.tensor([5]), -torch.inf)
+
+    drafter = ScriptedDrafter(lambda ids, limit: [5] * limit)
+    run = decode(strict, drafter, 3, max_length=LONG, sampling=Sampling(sample=True, seed=seed))
+    assert len(run.ids) == 20
+    assert run.tally.proposed > run.tally.accepted == 0
 
 
 # The law of two units over a vocabulary of four, from whole sessions.
