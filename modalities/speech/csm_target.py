@@ -80,9 +80,11 @@ class CsmTarget(BlockTarget):
         prompt: frames that the output goes on from.
         max_rows: frames, the prompt's included, that the output never exceeds.
         codebooks: K.
+        said: None: a head says every id.
     """
 
     takes_trees = False
+    said: int | None = None
 
     def __init__(
         self,

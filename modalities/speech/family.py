@@ -86,6 +86,7 @@ class Opened(Target, Protocol):
         layout: what is forced.
         chain: what scores the codebooks behind the first, where they depend on it.
         codebooks: K.
+        said: ids that a head says; None: all those that a row has.
         max_rows: frames, the prompt's included, that its output never exceeds.
         hidden: `[m, D]`, final states behind the frames that were read last.
         hidden_from: position of the first of these frames.
@@ -95,6 +96,7 @@ class Opened(Target, Protocol):
     layout: Layout
     chain: Chain | None
     codebooks: int
+    said: int | None
     max_rows: int
     hidden: Tensor
     hidden_from: int
@@ -292,6 +294,10 @@ class FrameFamily(Family):
         """Of the final hidden state."""
         return self.decoder(model).config.hidden_size
 
+    def forcing(self, prepared: Prepared, opened: Opened) -> Layout:
+        """What is forced in the ids that processors and criteria are shown: the target's marks."""
+        return opened.layout
+
     def library_ids(self, frames: Sequence[Frame]) -> Tensor:
         """What the library's own loop returns for these frames, the prompt's included.
 
@@ -333,9 +339,9 @@ def check_words(text: str) -> None:
         raise InputError("the text is empty: nothing to say")
 
 
-def units_of(opened: Opened) -> Frames:
-    """What a session is given for a target of frames."""
-    return Frames(opened.codebooks, opened.layout, opened.chain)
+def units_of(opened: Opened, layout: Layout | None = None) -> Frames:
+    """What a session is given for a target of frames, whose marks are what is forced by default."""
+    return Frames(opened.codebooks, layout or opened.layout, opened.chain, opened.said)
 
 
 def stops_of(opened: Opened, prepared: Prepared) -> FrameStops:

@@ -28,7 +28,8 @@ def generated(asked: Asked) -> tuple[Any, Sampling]:
         raise OptionError(f"{family.title}: its generate has several loops, use mmspec.load")
     said = run_alone(family.say(asked))
     ids = family.library_ids(said.sequence).to(checkpoint.device)
-    options = dict(asked.options)
+    # Our loop returns ids, so no output object may be expected of it.
+    options = {**asked.options, "return_dict_in_generate": False}
     with quiet():
         output = shadow(checkpoint.model, lambda prepared: ids).generate(**asked.inputs, **options)
     return output, said.sampling

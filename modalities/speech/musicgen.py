@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from transformers import MaxLengthCriteria, MaxTimeCriteria, SuppressTokensLogitsProcessor
 
+from mmspec.engine.frames import FRAME_FORMS, Layout
+from mmspec.engine.processing import IGNORES_PREFIX
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations import Codebook, DelayedFrames
 from mmspec.factorizations.codes import Grid
@@ -25,12 +28,20 @@ from mmspec.modalities.speech.codec import open_codec
 from mmspec.modalities.speech.family import FrameFamily, check_words
 from mmspec.modalities.speech.listening import codes_heard
 from mmspec.modalities.speech.preparation import prepare
-from mmspec.modalities.speech.rows import Rows, RowsTarget, whole_rows
+from mmspec.modalities.speech.rows import Rows, RowsTarget, Unforced, whole_rows
 from mmspec.modalities.vlm.preparation import Prepared
 from mmspec.prefix import Frame
 
 if TYPE_CHECKING:
     from mmspec.modalities.speech.checkpoint import Checkpoint
+
+BLIND: frozenset[type] = IGNORES_PREFIX | {
+    *FRAME_FORMS,
+    SuppressTokensLogitsProcessor,
+    MaxLengthCriteria,
+    MaxTimeCriteria,
+}
+"""Processors and criteria that look at no id of the output."""
 
 
 class Musicgen(FrameFamily):
@@ -143,6 +154,15 @@ class Musicgen(FrameFamily):
     def encoders(self, model: Any) -> list[Any]:
         """What reads the text."""
         return [model.text_encoder] if language_model(model) is not model else []
+
+    def forcing(self, prepared: Prepared, opened: Opened) -> Layout:
+        """Nothing, where somebody looks at ids: `generate` shows what was drawn in place of marks.
+
+        It masks what its decoder reads, as `RowsTarget` does, and the output when it is whole.
+        """
+        if all(type(one) in BLIND for one in (*prepared.processors, *prepared.criteria)):
+            return opened.layout
+        return Unforced(opened.codebooks)
 
     def grid(self, steps: Any, frames: Sequence[Frame]) -> tuple[Grid, bool]:
         """(the codes of all whole frames, False: no mark ends an output).

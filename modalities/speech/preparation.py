@@ -106,9 +106,19 @@ def _shadow_class(kind: Any) -> Any:
             )
         )
 
+    def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """The library's; the caller's lists stay as they are, where it appends to what it is given.
+
+        A list with guidance in it already would be guided twice at the next call.
+        """
+        lists = ("logits_processor", "stopping_criteria")
+        own = {name: copy.copy(kwargs[name]) for name in lists if name in kwargs}
+        return kind.generate(self, *args, **{**kwargs, **own})
+
     def prefill(self: Any, *args: Any, **kwargs: Any) -> None:
         """Nothing: what a `generate` has read ahead, no loop takes from it."""
 
     names = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__qualname__": kind.__name__}
+    own = {"generate": generate, "_prefill": prefill}
     loops = dict.fromkeys(("_sample", "_beam_search", "_assisted_decoding"), sample)
-    return type(kind.__name__, (kind,), {**names, **loops, "_prefill": prefill})
+    return type(kind.__name__, (kind,), {**names, **loops, **own})

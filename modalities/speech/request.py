@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
+from torch import Tensor
+from transformers.generation.streamers import BaseStreamer
+
+from mmspec.acceptance.frames import FREE
 from mmspec.clock import Clock
 from mmspec.codebooks import count_codes
 from mmspec.engine import Sampling, Steps
@@ -62,6 +67,9 @@ def said_in_frames(family: FrameFamily, asked: Asked) -> Steps[Said]:
             first_row = target.read_prompt()
         account.encoder_runs += runs.count
         request = Request(target, prepared, asked, clock, partial(asked.pair.costs.seconds, 1))
+        forcing, streamer = family.forcing(prepared, target), asked.streamer
+        if forcing is not target.layout and streamer is not None:
+            streamer = _WithMarks(streamer, target)
         with asked.pair.session(
             request,
             first_row,
@@ -69,13 +77,13 @@ def said_in_frames(family: FrameFamily, asked: Asked) -> Steps[Said]:
             processors=prepared.processors,
             stops=stops_of(target, prepared),
             sampling=sampling,
-            units=units_of(target),
-            streamer=asked.streamer,
+            units=units_of(target, forcing),
+            streamer=streamer,
         ) as session:
             before = len(account.tally.trace)
             _begin(asked.streamer, prepared, target)
             yield from decode(session)
-            frames, reason = list(session.prefix.ids), session.finish_reason
+            frames, reason = _marked(target, session.prefix.ids), session.finish_reason
         rounds = account.tally.trace[before:]
         account.codes.append(count_codes(rounds, target.prompt, target.layout))
         if asked.streamer is not None:
@@ -90,6 +98,36 @@ def said_in_frames(family: FrameFamily, asked: Asked) -> Steps[Said]:
         account.target_forwards += target.forwards
         account.depth_forwards += target.chain.passes if target.chain else 0
         target.close()
+
+
+def _marked(target: Opened, frames: Sequence[Frame]) -> list[Frame]:
+    """Frames of a whole output, its prompt included, with every mark in its place."""
+    given, said = frames[: len(target.prompt)], frames[len(target.prompt) :]
+    pairs = zip(said, target.layout.forced(given, said), strict=False)
+    return [*given, *(_with_marks(frame, marks) for frame, marks in pairs)]
+
+
+def _with_marks(frame: Frame, marks: Frame) -> Frame:
+    return tuple(c if m == FREE else m for c, m in zip(frame, marks, strict=True))
+
+
+class _WithMarks(BaseStreamer):
+    """Hands frames on to a streamer, with every mark in its place."""
+
+    def __init__(self, streamer: Any, target: Opened) -> None:
+        self._streamer, self._layout = streamer, target.layout
+        self._frames: list[Frame] = list(target.prompt)
+
+    def put(self, value: Tensor) -> None:
+        """Frames `[n, K]`."""
+        for frame in map(tuple, value.tolist()):
+            marks = self._layout.forced(self._frames, ())[0]
+            self._frames.append(_with_marks(frame, marks))
+            self._streamer.put(torch.tensor([self._frames[-1]]))
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        self._streamer.end()
 
 
 def _begin(streamer: Any, prepared: Prepared, target: Opened) -> None:

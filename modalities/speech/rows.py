@@ -55,6 +55,25 @@ class PatternLayout:
         return False
 
 
+class Unforced:
+    """Rows none of whose cells are forced; no mark ends them.
+
+    Args:
+        codebooks: K.
+    """
+
+    def __init__(self, codebooks: int) -> None:
+        self._free = (FREE,) * codebooks
+
+    def forced(self, frames: Sequence[Frame], drafted: Sequence[Frame]) -> list[Frame]:
+        """Nothing."""
+        return [self._free] * (len(drafted) + 1)
+
+    def ends(self, frames: Sequence[Frame], more: Sequence[Frame]) -> bool:
+        """Never."""
+        return False
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """What is known of a request's rows before anything is decided.
@@ -89,6 +108,7 @@ class RowsTarget(BlockTarget):
 
     Attributes:
         codebooks: K.
+        said: ids that a head says: all but the mark.
         prompt: the frames that `read_prompt` reads.
         layout: what later rows are forced to.
         chain: None: the codes of a row are independent.
@@ -123,6 +143,7 @@ class RowsTarget(BlockTarget):
         )
         self._rows, self._states, self._mask, self._before = rows, states, mask, before
         self.codebooks = len(rows.steps.codebooks)
+        self.said: int | None = rows.steps.codebooks[0].codes
         table = [tuple(row) for row in rows.pattern.t().tolist()]
         self.prompt: Sequence[Frame] = table[: rows.prompt]
         self.layout: Layout = PatternLayout(table, pad=self.vocab_size - 1)

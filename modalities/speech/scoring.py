@@ -26,6 +26,7 @@ class FrameScoring(BlockTarget):
         prompt: frames that are read first.
         layout: what is forced.
         codebooks: K.
+        said: None: a head says every id, marks too.
         max_rows: frames of the longest output, the prompt's included.
         hidden: final hidden states `[n, D]` behind the frames of the last block, of the first of
             the rows side by side.
@@ -36,6 +37,7 @@ class FrameScoring(BlockTarget):
     prompt: Sequence[Frame]
     layout: Layout
     codebooks: int
+    said: int | None = None
     max_rows: int
     hidden: Tensor
     hidden_from: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation import logits_process as hf
@@ -60,10 +61,17 @@ class FrameProcessors(Processors):
     Args:
         processors: transformers' list, as `generate` would call it.
         codebooks: K.
+        said: ids that a head says; a processor that is called step by step is shown no others, as
+            under `generate`. None: all of a row.
     """
 
-    def __init__(self, processors: LogitsProcessorList | None = None, codebooks: int = 1) -> None:
-        self._codebooks = codebooks
+    def __init__(
+        self,
+        processors: LogitsProcessorList | None = None,
+        codebooks: int = 1,
+        said: int | None = None,
+    ) -> None:
+        self._codebooks, self._said = codebooks, said
         super().__init__(processors)
 
     def _add(self, processor: LogitsProcessor) -> None:
@@ -76,10 +84,13 @@ class FrameProcessors(Processors):
             self._add_by_row(processor)
 
     def _called(self, processor: Any, ids: Tensor, rows: Tensor) -> Tensor:
-        return processor(ids, rows[0]).unsqueeze(0)
+        shown = rows[0, :, : self._said]
+        done = processor(ids, shown)
+        unsaid = rows[0, : len(done), shown.shape[-1] :]
+        return torch.cat([done, unsaid], dim=-1).unsqueeze(0)
 
     def _like(self, processors: LogitsProcessorList) -> Processors:
-        return FrameProcessors(processors, self._codebooks)
+        return FrameProcessors(processors, self._codebooks, self._said)
 
 
 def _block(form: FrameForm) -> BlockForm:

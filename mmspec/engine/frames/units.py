@@ -24,11 +24,13 @@ class Frames:
         layout: what is forced, and where an output ends.
         chain: what scores the codebooks behind the first, where they depend on it; None where the
             codes of a frame are independent given the backbone.
+        said: ids that a head says, where rows have more; None: as many as rows have.
     """
 
     codebooks: int
     layout: Layout
     chain: Chain | None = None
+    said: int | None = None
 
     def prefix(self, prompt: Sequence[Frame], capacity: int, device: torch.device) -> FramePrefix:
         """A prompt, with room for what follows it."""
@@ -40,4 +42,4 @@ class Frames:
 
     def processors(self, processors: Any) -> FrameProcessors:
         """Logits processors over blocks of frames."""
-        return FrameProcessors(processors, self.codebooks)
+        return FrameProcessors(processors, self.codebooks, self.said)

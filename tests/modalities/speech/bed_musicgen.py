@@ -71,6 +71,9 @@ def drawn(model: Any, seed: int) -> Any:
                 parameter += 0.3 * noise
             else:
                 parameter.copy_(1.5 * noise / parameter.shape[-1] ** 0.5)
+        for name, buffer in model.named_buffers():
+            if name.endswith("codebook.embed"):  # zero as made: all codes would sound alike
+                buffer.copy_(torch.randn(buffer.shape, generator=generator))
     return model.eval()
 
 
