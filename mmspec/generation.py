@@ -37,7 +37,13 @@ from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
 from mmspec.modalities.speech.family import Asked
 from mmspec.modalities.speech.generate import generated
 from mmspec.modalities.vlm.checkpoint import Checkpoint
-from mmspec.modalities.vlm.generate import decode_row, handed_on, prompt_length, without_padding
+from mmspec.modalities.vlm.generate import (
+    decode_row,
+    filler,
+    handed_on,
+    prompt_length,
+    without_padding,
+)
 from mmspec.modalities.vlm.preparation import Prepared, check_mode, with_stop_strings
 from mmspec.modalities.vlm.towers import Runs, watched
 from mmspec.modalities.whisper import Whisper, has_encoder
@@ -437,4 +443,5 @@ def _row_after_row(
         ids = output if isinstance(output, Tensor) else output["sequences"]
         prompts.append(loop.prompt_length)
         sequences.append(ids[0].tolist())
-    return side_by_side(sequences, prompts, loop.pad, model.device)
+    front = loop.pad if model.config.is_encoder_decoder else filler(inputs, loop.pad)
+    return side_by_side(sequences, prompts, loop.pad, model.device, front)

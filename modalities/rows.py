@@ -37,15 +37,20 @@ def padded(rows: Sequence[Sequence[int]], prompts: Tensor, pad: int | None) -> T
 
 
 def side_by_side(
-    rows: Sequence[Sequence[int]], prompts: Sequence[int], pad: int, device: torch.device
+    rows: Sequence[Sequence[int]],
+    prompts: Sequence[int],
+    pad: int,
+    device: torch.device,
+    front: int | None = None,
 ) -> Tensor:
     """Rows that were decoded one by one, as a batch: prompts end in one column.
 
     Args:
         rows: prompt and emitted ids of each.
         prompts: lengths of the prompts.
-        pad: what fills both ends.
+        pad: what fills the end.
         device: of the result.
+        front: what fills the beginning; None: the same.
 
     Returns:
         `[rows, length]`.
@@ -54,12 +59,12 @@ def side_by_side(
         >>> side_by_side([[5, 1, 2], [6, 7, 3]], [1, 2], 0, torch.device("cpu")).tolist()
         [[0, 5, 1, 2], [6, 7, 3, 0]]
     """
-    widest = max(prompts)
+    widest, front = max(prompts), pad if front is None else front
     longest = max(len(ids) - prompt for ids, prompt in zip(rows, prompts, strict=True))
     filled = []
     for ids, prompt in zip(rows, prompts, strict=True):
         before, behind = widest - prompt, longest - (len(ids) - prompt)
-        filled.append([*[pad] * before, *ids, *[pad] * behind])
+        filled.append([*[front] * before, *ids, *[pad] * behind])
     return torch.tensor(filled, dtype=torch.long, device=device)
 
 

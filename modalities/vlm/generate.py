@@ -85,6 +85,15 @@ def prompt_length(model: Any, inputs: Mapping[str, Any]) -> int:
     return 0 if prompt is None else prompt.shape[1]
 
 
+def filler(inputs: Mapping[str, Any], pad: int) -> int:
+    """What stands where a batch of prompts is padded: what is there already, else `pad`."""
+    ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+    if not isinstance(ids, Tensor) or mask is None or mask.shape != ids.shape:
+        return pad
+    padding = ids[mask == 0]
+    return int(padding[0]) if len(padding) else pad
+
+
 def without_padding(model: Any, options: Mapping[str, Any], padding: int) -> dict[str, Any]:
     """A row's options of `generate`: limits on a batch's length count padding, and it has none.
 

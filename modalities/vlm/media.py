@@ -48,6 +48,12 @@ def split(family: Family, model: Any, inputs: Mapping[str, Any]) -> list[dict[st
     ids = inputs.get("input_ids")
     if ids is None:
         raise InputError("inputs: expected input_ids, as the model's processor makes them")
+    if not isinstance(ids, Tensor) or ids.dim() != 2 or len(ids) == 0:
+        shape = "x".join(map(str, ids.shape)) if isinstance(ids, Tensor) else type(ids).__name__
+        raise InputError(
+            f"input_ids: found {shape}, expected a tensor of rows and positions, as the model's "
+            'processor makes it with return_tensors="pt"'
+        )
     rows = len(ids)
     if any(inputs.get(name) is not None for name in ENCODED):
         if rows > 1:

@@ -11,7 +11,7 @@ from transformers import GenerationConfig
 
 import mmspec
 from mmspec.clock import Clock
-from mmspec.errors import OptionError
+from mmspec.errors import InputError, OptionError
 from mmspec.modalities.vlm.towers import watched
 
 from .tiny_prefix import EOS, PAD, inputs, tiny
@@ -100,6 +100,23 @@ def test_what_is_no_choice_by_the_targets_law_is_refused(
     given, name = inputs("qwen2_vl", model, "image"), next(iter(options))
     with pytest.raises(OptionError, match=f"set {name}=None"):
         mmspec.generate(model, given, "ngram", max_new_tokens=4, **options)
+
+
+def test_prompts_stay_padded_with_what_they_were(model: Any) -> None:
+    given = inputs("qwen2_vl", model, ["image", "middle"], 2)
+    options = {"max_new_tokens": 8, "eos_token_id": 50, "pad_token_id": 7}
+    want = model.generate(**given, **options)
+    made = mmspec.generate(model, given, **options)
+    assert made.sequences.tolist() == want.tolist()
+    assert want[0, 0] == PAD
+
+
+@pytest.mark.parametrize(
+    "ids", [[[2, 5, 6]], torch.tensor([2, 5, 6]), torch.zeros(0, 3, dtype=torch.long)]
+)
+def test_ids_that_are_no_batch_of_prompts_are_refused(model: Any, ids: Any) -> None:
+    with pytest.raises(InputError, match=r"input_ids: found .*return_tensors"):
+        mmspec.generate(model, {"input_ids": ids}, max_new_tokens=4)
 
 
 @pytest.mark.parametrize("as_config", [False, True])
