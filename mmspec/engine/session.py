@@ -128,7 +128,7 @@ class Session:
         try:
             with self.clock("draft"):
                 outlook, proposal = self._propose()
-            draft_s = self.clock.last
+            draft_s, asked = self.clock.last, self._drafter
             ids, parents = self._block(proposal)
             scored, verify_s = None, 0.0
             if ids:
@@ -151,7 +151,9 @@ class Session:
             self._tell_drafter(len(self.prefix))  # what it has drafted never was
             raise
         with self.clock("reconcile"):
-            done = self._done(outlook, proposal, path[:kept], units[:kept], len(ids))
+            # Who proposed is named also where it has been dismissed since.
+            name = "none" if asked is None else asked.name
+            done = self._done(name, outlook, proposal, path[:kept], units[:kept], len(ids))
             done = replace(done, draft_s=draft_s, verify_s=verify_s)
             agreed = len(self.prefix) + done.accepted
             self._commit(done, tree=proposal.parents is not None)
@@ -233,6 +235,7 @@ class Session:
 
     def _done(
         self,
+        drafter: str,
         outlook: Outlook,
         proposal: Proposal,
         path: tuple[int, ...],
@@ -242,7 +245,7 @@ class Session:
         """What the round did. A unit that a stop cut off was neither kept nor judged."""
         roots = proposal.roots
         return Round(
-            drafter="none" if self._drafter is None else self._drafter.name,
+            drafter=drafter,
             context=outlook.context,
             proposal=proposal.ids,
             path=path,

@@ -37,12 +37,14 @@ class VocabularyBridge:
         draft_size: int,
     ) -> None:
         self._target_size = target_size
+        # Tokenizers may know more than their model has rows for: it couldn't read that.
+        draft_strings = {string: u for string, u in draft_strings.items() if u < draft_size}
         self._draft_strings = draft_strings
         self._string_of = {unit: string for string, unit in target_strings.items()}
         twins = [
             (draft_strings[string], unit)
             for string, unit in target_strings.items()
-            if unit < target_size and draft_strings.get(string, draft_size) < draft_size
+            if unit < target_size and string in draft_strings
         ]
         self.shared = len(twins)
         self._from = torch.tensor([draft for draft, _ in twins], dtype=torch.long)

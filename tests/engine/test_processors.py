@@ -274,6 +274,28 @@ def test_C2_a_memory_that_cant_be_copied_refuses_blocks_and_says_so(
         assert run.tally.accepted == 0
 
 
+@pytest.mark.parametrize("at", [1, 3, 8])
+@pytest.mark.parametrize("kind", ["perfect", "ngram", "switch"])
+def test_what_was_drafted_before_the_refusal_stays_its_drafters(kind: str, at: int) -> None:
+    """The memory is past copying in the middle of a block: what stands before is kept of it."""
+
+    class Later(Presence):
+        lock: Any = None
+
+        def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+            if self.calls == at:
+                self.lock = threading.Lock()
+            return super().__call__(input_ids, scores)
+
+    law = toy_law(0)
+    run = decode(law, drafter_for(kind, law), 4, max_length=LONG, processors=[Later()])
+    assert run.ids == ordinary(law, max_length=LONG, processors=[Presence()]).ids
+    assert len(run.tally.faults) == 1
+    assert "none" not in run.tally.by_drafter
+    assert all(origin.drafter != "none" for origin in run.tally.origins())
+    assert sum(drafted for drafted, _ in run.tally.by_drafter.values()) == run.tally.proposed > 0
+
+
 class Shared:
     """A memory outside of the processors that use it."""
 

@@ -219,6 +219,8 @@ def test_E3_rows_come_back_to_where_their_strings_are() -> None:
 
 
 def test_E3_twins_beyond_either_models_width_are_none() -> None:
+    short = VocabularyBridge({"a": 0, "b": 1, "ba": 2}, {"a": 0, "b": 9}, V, 6)
+    assert [short.to_draft(unit) for unit in range(3)] == [(0,), (), ()], "no row of the model's"
     narrow = VocabularyBridge({"a": 0, "b": 40}, {"a": 0, "b": 1}, V, 6)
     assert narrow.shared == 1
     assert VocabularyBridge({"a": 0}, {"a": 9}, V, 6).shared == 0
