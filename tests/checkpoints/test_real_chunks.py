@@ -52,6 +52,7 @@ def test_each_chunks_ids_are_transformers_own(timestamps: bool, chunk_s: float) 
         assert chunk.ids == ends_off(tuple(want))
 
 
+@pytest.mark.skipif(len(CLIPS) < 3, reason="one short clip fits one chunk: nothing is merged")
 @pytest.mark.parametrize("timestamps", [False, True])
 def test_the_merged_text_is_what_the_clips_say(timestamps: bool) -> None:
     whole = loaded(BASE, "none")
