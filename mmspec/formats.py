@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -267,7 +268,8 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 
 def _write_and_rename(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
+    # Names have at most 255 bytes, and a character has up to 4.
+    temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}.part")
     try:
         with temporary.open("xb") as file:
             file.write(data)
@@ -285,12 +287,12 @@ def output_names(inputs: Sequence[Path], suffix: str) -> list[str]:
         >>> output_names([Path("x/a.wav"), Path("b.wav"), Path("b.flac")], "srt")
         ['a.srt', 'b.wav.srt', 'b.flac.srt']
     """
-    stems = [path.stem for path in inputs]
-    names: list[str] = []
+    stems = Counter(path.stem for path in inputs)
+    names: dict[str, None] = {}
     for path in inputs:
-        base = path.stem if stems.count(path.stem) == 1 else path.name
+        base = path.stem if stems[path.stem] == 1 else path.name
         name, number = f"{base}.{suffix}", 2
         while name in names:
             name, number = f"{base}-{number}.{suffix}", number + 1
-        names.append(name)
-    return names
+        names[name] = None
+    return list(names)

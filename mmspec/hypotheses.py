@@ -73,7 +73,7 @@ def _from_run(
         entries = document["files"]
         same_target = target is not None and document["settings"].get("target") == target
         known = [(str(entry["path"]), _hypothesis(entry, same_target)) for entry in entries]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise InputError(
             f"hypothesis file {file}: found JSON of another kind, expected what "
             "`mmspec transcribe --json` writes"

@@ -91,7 +91,7 @@ class ModelSettings:
             OptionError: names the option, what was found and what was expected.
         """
         adaptive = self.gamma == "adaptive"
-        if not adaptive and not self.gamma.lstrip("+").isdecimal():
+        if not adaptive and not self.gamma.removeprefix("+").isdecimal():
             raise OptionError(
                 f"--gamma: found {self.gamma!r}, expected adaptive or a number, 0 or more"
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -243,3 +244,38 @@ class TestWhole:
     def test_faster_whisper_that_is_not_there(self, tmp_path: Path) -> None:
         peer = FasterWhisperContender(tmp_path, "float32", 1)
         assert "faster-whisper" in str(peer.why_not)
+
+
+class TestPlaces:
+    """What takes minutes to measure has somewhere to go."""
+
+    @pytest.mark.parametrize("option", ["--json", "--markdown"])
+    @pytest.mark.parametrize("kind", ["asr", "vlm", "tts"])
+    def test_a_place_is_looked_at_first(
+        self, command: Here, tmp_path: Path, kind: str, option: str
+    ) -> None:
+        # No such target: were that found out first, the place would be looked at too late.
+        done = command("bench", kind, "-t", "./nowhere", option, tmp_path)
+        assert (done.code, done.out, len(done.complaints)) == (2, "", 1)
+        assert f"{option} {tmp_path}: found a directory, expected a file" in done.err
+
+    def test_two_files_are_two(self, command: Here, tmp_path: Path) -> None:
+        how = ("--json", tmp_path / "a", "--markdown", tmp_path / "a")
+        done = command("bench", "asr", "-t", "./nowhere", *how)
+        assert (done.code, len(done.complaints)) == (2, 1)
+        assert "--json, --markdown: found" in done.err
+
+    def test_a_reader_that_goes_away_costs_no_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from mmspec.bench import tables
+        from mmspec.cli import bench
+
+        def broken(_: Any) -> Any:
+            raise BrokenPipeError
+
+        monkeypatch.setattr(tables, "result_tables", broken)
+        result = SimpleNamespace(to_dict=lambda: {"measured": True}, settings={})
+        with pytest.raises(BrokenPipeError):
+            bench._write(result, tmp_path / "a.json", None)
+        assert json.loads((tmp_path / "a.json").read_text()) == {"measured": True}

@@ -228,6 +228,22 @@ class TestHypotheses:
         done = run("transcribe", *place.files, *options)
         assert (done.code, done.out.splitlines()) == (0, texts(place))
 
+    @pytest.mark.parametrize(
+        "content",
+        [
+            '{"files": [1], "settings": {}}',
+            '{"files": [{"path": "a", "ids": [1e999]}], "settings": {"target": "TARGET"}}',
+        ],
+    )
+    def test_json_of_another_kind(
+        self, run: Here, place: Place, tmp_path: Path, content: str
+    ) -> None:
+        (tmp_path / "h.json").write_text(content.replace("TARGET", str(place.target)))
+        options = ("-t", place.target, "-d", f"hypothesis:{tmp_path / 'h.json'}")
+        done = run("transcribe", *place.files, *options)
+        assert (done.code, done.out) == (2, "")
+        assert "found JSON of another kind" in done.complaints[0]
+
     def test_another_number_of_lines(self, run: Here, place: Place, tmp_path: Path) -> None:
         (tmp_path / "h.txt").write_text("a\n")
         options = ("-t", place.target, "-d", f"hypothesis:{tmp_path / 'h.txt'}")
@@ -242,6 +258,7 @@ class TestOptions:
         [
             (["--gamma", "-1"], "--gamma: found '-1'"),
             (["--gamma", "many"], "--gamma: found 'many'"),
+            (["--gamma", "++3"], "--gamma: found '++3'"),
             (["--format", "doc"], "--format: found 'doc', expected one of txt"),
             (["--format", "srt"], "expected --output-dir"),
             (["--compare", "hf,whisperx"], "--compare: found 'whisperx'"),
@@ -257,7 +274,9 @@ class TestOptions:
             (["--dtype", "int3"], "dtype 'int3'"),
             (["--json", "."], "--json .: found a directory"),
             (["--stream", "--format", "json"], "--stream: expected --format txt"),
+            (["--json", "long" * 99], "found a place that can't be written"),
             (["--threads", "0"], "--threads"),
+            (["--threads", "100000"], "--threads"),
             (["--wrong"], "--wrong"),
         ],
     )
@@ -327,6 +346,33 @@ class TestOptions:
         assert done.complaints[0].startswith(f"mmspec: {place.files[1]}: unexpected RuntimeError")
 
 
+class TestPlaces:
+    """Nothing that a run writes is written over what it reads, or over what else it writes."""
+
+    def test_an_input_is_never_written_over(self, run: Here, place: Place) -> None:
+        before = place.files[1].read_bytes()
+        for option in ("--json", "--report"):
+            done = run("transcribe", *place.files, "-t", place.target, option, place.files[1])
+            assert (done.code, done.out, len(done.complaints)) == (2, "", 1)
+            assert f"{option} {place.files[1]}: found an input" in done.err
+        assert place.files[1].read_bytes() == before
+
+    def test_a_result_is_never_written_over(self, run: Here, place: Place, tmp_path: Path) -> None:
+        how = ("-t", place.target, "-f", "json", "-o", tmp_path, "--json", tmp_path / "clip1.json")
+        done = run("transcribe", *place.files, *how)
+        assert (done.code, len(done.complaints)) == (2, 1)
+        assert "found an input or a result of this run" in done.err
+
+    def test_two_names_of_one_file(
+        self, run: Here, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        how = ("-t", place.target, "--json", "a", "--report", tmp_path / "a")
+        done = run("transcribe", place.files[0], *how)
+        assert (done.code, len(done.complaints)) == (2, 1)
+        assert "for both, expected two files" in done.err
+
+
 class TestCompare:
     def test_peers_in_the_json_and_in_a_table(
         self, run: Here, place: Place, tmp_path: Path
@@ -373,6 +419,41 @@ class TestInterruption:
         assert [entry["text"] for entry in entries][: len(lines)] == lines
         assert 3 <= len(lines) <= len(entries) <= len(lines) + 1 < len(files)
         assert [file.name for file in tmp_path.iterdir()] == ["out.json"]
+
+    def test_an_end_from_outside_leaves_finished_files_written(
+        self, run: Here, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        features, calls, out = Whisper.features, [], tmp_path / "out.json"
+
+        def ended(self: Whisper, samples: Any) -> Any:
+            calls.append(1)
+            if len(calls) == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return features(self, samples)
+
+        monkeypatch.setattr(Whisper, "features", ended)
+        others = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        try:
+            done = run("transcribe", *place.files, "-t", place.target, "--json", out)
+            after = signal.getsignal(signal.SIGTERM)
+        finally:
+            signal.signal(signal.SIGTERM, others)
+        assert done.code == 143
+        assert after is signal.SIG_DFL
+        assert [line.split("; ")[0] for line in done.err.splitlines()] == [
+            "mmspec: interrupted after 1 of 3 files"
+        ]
+        entries = json.loads(out.read_text())["files"]
+        assert [entry["text"] for entry in entries] == done.out.splitlines()
+
+    def test_a_reader_of_the_help_that_goes_away(self) -> None:
+        process = there("--help")
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.wait(timeout=60) == 141
+        assert process.stderr.read() == ""
+        process.stderr.close()
 
     def test_a_reader_that_goes_away(self, place: Place) -> None:
         process = there("transcribe", *place.files * 100, "-t", place.target)

@@ -130,6 +130,11 @@ class TestWriting:
         write_atomic(Path("/dev/null"), "text")
         assert not Path("/dev/null").is_file()
 
+    def test_a_name_as_long_as_names_may_be(self, tmp_path: Path) -> None:
+        path = tmp_path / ("話" * 83 + ".txt")
+        write_atomic(path, "text")
+        assert path.read_text() == "text"
+
     def test_places_that_cannot_be_written(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         for path in (tmp_path, tmp_path / "file" / "below"):

@@ -2,16 +2,18 @@
 `parity`.
 
 Exit codes: 0 done; 1 an error that nobody foresaw; 2 bad input or options (other files are done
-all the same); 130 interrupted. Standard output holds results and nothing else.
+all the same); 130 interrupted; 141 nobody reads any more; 143 ended by SIGTERM. Standard output
+holds results and nothing else.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -83,7 +85,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):  # a terminal that can't show a character shows its code
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    sys.exit(_run(arguments))
+    with _as_interruption() as came:
+        code = _run(arguments)
+    sys.exit(143 if came and code == 130 else code)
+
+
+@contextlib.contextmanager
+def _as_interruption() -> Iterator[list[int]]:
+    """SIGTERM interrupts as Ctrl-C does: what was finished is written. Gives those that came."""
+    came: list[int] = []
+
+    def interrupt(number: int, _: Any) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:  # somebody has other plans
+        yield came
+        return
+    try:
+        signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # in a thread, and only the main one hears signals
+        yield came
+        return
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -96,7 +123,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return 130
     except MMSpecError as error:
         return _fail(str(error), 2)
-    except ReaderGoneError:
+    except (ReaderGoneError, SystemExit):  # typer and rich leave so when a pipe breaks
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:

@@ -15,7 +15,7 @@ from mmspec.cli.console import (
     stderr,
     until_reader_leaves,
 )
-from mmspec.cli.settings import OutputSettings, peers_of
+from mmspec.cli.settings import OutputSettings, check_apart, check_place, peers_of
 from mmspec.errors import OptionError
 
 bench_app = typer.Typer(
@@ -122,6 +122,7 @@ def asr(
     mmspec bench asr
     mmspec bench asr *.wav -t DIR -d none -d ngram -l en --threads 1 --json out.json
     """
+    _check_places(json, markdown)
     offline_if_unreachable([target, *(draft or [])])
     with quiet_libraries(verbose):
         from mmspec.bench.asr import Plan, run
@@ -205,7 +206,7 @@ def vlm(
     mmspec bench vlm
     mmspec bench vlm *.png -t DIR -d none -d DIR2 --task caption --threads 1
     """
-    OutputSettings(json=json, report=report).check([])
+    _check_places(json, markdown, report)
     offline_if_unreachable([target, *(draft or [])])
     with quiet_libraries(verbose):
         from mmspec.bench.images import image_files
@@ -305,7 +306,7 @@ def tts(
     mmspec bench tts -d none -d sample -d lookup --threads 1
     mmspec bench tts --texts lines.txt -t DIR -d DIR2 --listener sample --json out.json
     """
-    OutputSettings(json=json, report=report).check([])
+    _check_places(json, markdown, report)
     if seconds is not None and max_new_tokens is not None:
         raise OptionError("--seconds, --max-new-tokens: found both, expected one of them")
     offline_if_unreachable([target, listener or "sample", *(draft or [])])
@@ -354,20 +355,29 @@ def _measured(run: Any, plan: Any) -> Any:
         return run(plan, say)
 
 
+def _check_places(json: Path | None, markdown: Path | None, report: Path | None = None) -> None:
+    """What takes minutes to measure has somewhere to go, or isn't begun."""
+    OutputSettings(json=json, report=report).check([])
+    if markdown is not None:
+        check_place("--markdown", markdown, folder=False)
+    check_apart({"--json": json, "--markdown": markdown, "--report": report})
+
+
 def _write(result: Any, json: Path | None, markdown: Path | None) -> None:
     from rich.console import Console
 
     from mmspec.bench.tables import notes, result_tables, to_markdown
     from mmspec.formats import dump_json, write_atomic
 
-    console = Console(highlight=False)
-    for part in [*result_tables(result), *notes(result)]:
-        console.print(part)
-    console.print(_frozen(result.settings))
+    # Files first: whoever reads standard output may go away.
     if json is not None:
         write_atomic(json, dump_json(result.to_dict()))
     if markdown is not None:
         write_atomic(markdown, to_markdown(result))
+    console = Console(highlight=False)
+    for part in [*result_tables(result), *notes(result)]:
+        console.print(part)
+    console.print(_frozen(result.settings))
 
 
 def _write_page(result: Any, report: Path, grounding: float | None) -> None:

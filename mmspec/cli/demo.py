@@ -23,7 +23,13 @@ DemoGamma = Annotated[
 ]
 DemoThreads = Annotated[
     int,
-    typer.Option("--threads", min=1, metavar="N", help="CPU threads; small models want one."),
+    typer.Option(
+        "--threads",
+        min=1,
+        max=o.MOST_THREADS,
+        metavar="N",
+        help="CPU threads; small models want one.",
+    ),
 ]
 DemoReport = Annotated[
     Path | None,

@@ -10,6 +10,9 @@ import typer
 MODELS, DECODING, OUTPUT, MACHINE = "Models", "Decoding", "Output", "Machine"
 LIVE = "Live"
 
+MOST_THREADS = 1024
+"""OpenMP ends the process where the system gives it no more threads."""
+
 Files = Annotated[
     list[Path],
     typer.Argument(
@@ -427,6 +430,7 @@ Threads = Annotated[
     typer.Option(
         "--threads",
         min=1,
+        max=MOST_THREADS,
         metavar="N",
         help="CPU threads.",
         rich_help_panel=MACHINE,

@@ -68,7 +68,7 @@ def _earlier_run(file: str, content: str) -> dict[tuple[str, int], Reading]:
             for entry in entries
             if "text" in entry
         }
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise InputError(
             f"--reading {file}: found JSON of another kind, expected what `mmspec ocr --json` "
             "writes"

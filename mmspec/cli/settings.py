@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mmspec.errors import InputError, OptionError
-from mmspec.formats import FORMATS
+from mmspec.formats import FORMATS, output_names
 from mmspec.settings import PEERS
 
 LOOK_FORMATS = ("txt", "json")
@@ -47,15 +47,20 @@ class OutputSettings:
             )
         if self.stream and (self.format != "txt" or self.output_dir is not None):
             raise OptionError("--stream: expected --format txt on standard output")
-        if self.json is not None and self.json == self.report:
-            raise OptionError(f"--json, --report: found {self.json} for both, expected two files")
         for name, place, folder in (
             ("--json", self.json, False),
             ("--report", self.report, False),
             ("--output-dir", self.output_dir, True),
         ):
             if place is not None:
-                _check_place(name, place, folder)
+                check_place(name, place, folder)
+        check_apart({"--json": self.json, "--report": self.report}, [*files, *self._results(files)])
+
+    def _results(self, files: Sequence[Path]) -> list[Path]:
+        """Where the result of each input goes, if not to standard output."""
+        if self.output_dir is None:
+            return []
+        return [self.output_dir / name for name in output_names(files, self.format)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,7 @@ class SpeechSettings(OutputSettings):
         if suffix not in self.formats and not (self.codes_only and suffix == "npz"):
             known = ", ".join([*self.formats, *["npz"] * self.codes_only])
             raise OptionError(f"--out {out}: found the suffix {out.suffix!r}, expected {known}")
-        _check_place("--out", out, folder=False)
+        check_place("--out", out, folder=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +157,50 @@ class LiveSettings:
             raise OptionError(f"--pace: found {self.pace}, expected 0 or more")
 
 
-def _check_place(option: str, place: Path, folder: bool) -> None:
+def check_apart(places: Mapping[str, Path | None], taken: Sequence[Path] = ()) -> None:
+    """Raise where one file would be written over another one of the same run.
+
+    Args:
+        places: by option; what is no regular file may be named twice.
+        taken: inputs, and files that nobody named.
+
+    Raises:
+        OptionError: two options name one place.
+        InputError: the place is one of the inputs, or of the results.
+    """
+    others = {os.path.realpath(path) for path in taken}
+    named: dict[str, str] = {}
+    for option, place in places.items():
+        if place is None or (place.exists() and not place.is_file()):
+            continue
+        where = os.path.realpath(place)
+        if where in named:
+            raise OptionError(
+                f"{named[where]}, {option}: found {place} for both, expected two files"
+            )
+        if where in others:
+            raise InputError(
+                f"{option} {place}: found an input or a result of this run, expected another file"
+            )
+        named[where] = option
+
+
+def check_place(option: str, place: Path, folder: bool) -> None:
+    """Raise where nothing could be written.
+
+    Raises:
+        InputError: names the option, and why.
+    """
+    try:
+        _check_writable(option, place, folder)
+    except OSError as error:
+        raise InputError(
+            f"{option} {place}: found a place that can't be written "
+            f"({error.strerror or error}), expected a writable one"
+        ) from None
+
+
+def _check_writable(option: str, place: Path, folder: bool) -> None:
     if place.exists() and place.is_dir() != folder:
         found, expected = ("a file", "a directory") if folder else ("a directory", "a file")
         raise InputError(f"{option} {place}: found {found}, expected {expected}")
