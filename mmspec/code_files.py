@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,12 @@ SOUND_FORMATS = ("wav", "flac", "ogg")
 EXPECTED = "codes (.npz or .npy), or a sound file with its codes beside it"
 _BEGINNINGS = (b"PK", b"\x93NUMPY")
 """Of an .npz, which is a zip file, and of an .npy."""
+UNREADABLE = (
+    *(OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error),
+    RuntimeError,  # an encrypted archive, or a way to compress that nobody knows
+    *(SyntaxError, TokenError),  # an array's header is read as Python
+)
+"""What reading an archive or an array raises where it is damaged."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +128,7 @@ def read_codes(path: Path | str) -> CodeFile:
             file.seek(0)
             loaded = np.load(file, allow_pickle=False)
             found = {"codes": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
-    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error):
+    except UNREADABLE:
         refuse(name, "arrays that can't be read (damaged, or pickled objects)", EXPECTED)
     if "codes" not in found:
         held = ", ".join(sorted(found)[:5]) or "nothing"
@@ -167,7 +174,7 @@ def _checked(found: dict[str, np.ndarray], name: str) -> CodeFile:
         rate = None if rate_hz is None else float(rate_hz.item())
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         refuse(name, f"codebook_sizes or rate_hz of another kind ({one_line(error)})", "numbers")
     beside = {
         key: _beside(found[key], codes, key, f"{name}: ", kind)
@@ -187,4 +194,12 @@ def _beside(values: np.ndarray, codes: np.ndarray, key: str, name: str, kind: ty
         raise InputError(f"{name}{key} of shape {shapes[0]}, the codes have {shapes[1]}")
     if values.dtype.kind not in ("iuf" if kind is np.float32 else "iu"):
         raise InputError(f"{name}{key} of type {values.dtype}, expected numbers")
+    if kind is np.int32 and values.size and not _fits(values):
+        raise InputError(f"{name}{key} has numbers beyond 32 bits")
     return values.astype(kind)
+
+
+def _fits(values: np.ndarray) -> bool:
+    """Whether whole numbers are the same in 32 bits: cut off, they would be others."""
+    known = np.iinfo(np.int32)
+    return int(values.min()) >= known.min and int(values.max()) <= known.max

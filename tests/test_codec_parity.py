@@ -55,6 +55,12 @@ def changed(grid: np.ndarray, *cells: tuple[int, int]) -> np.ndarray:
     return other
 
 
+def _bent(archive: bytes, offset: int) -> bytes:
+    """A zip file with another byte in its directory's first entry: a version, a flag, a method."""
+    place = archive.index(b"PK\x01\x02") + offset
+    return archive[:place] + bytes([archive[place] ^ 0x41]) + archive[place + 1 :]
+
+
 class TestComparing:
     def test_equal(self) -> None:
         found = compare_codes(codes(), codes().tolist())
@@ -299,10 +305,22 @@ class TestFiles:
                 "frame 0 has 2 codes, expected 1",
             ),
             ({"codes": np.ones((2, 2), int), "codebook_sizes": np.array("x")}, "another kind"),
+            (
+                {"codes": np.ones((2, 2), int), "codebook_sizes": np.array([16, np.inf])},
+                "another kind",
+            ),
+            (
+                {"codes": np.array([[2**40]]), "codebook_sizes": np.array([2**41])},
+                f"frame 0, codebook 0: {2**40} is no code",
+            ),
             ({"codes": np.ones((2, 2), int), "rate_hz": np.ones(2)}, "another kind"),
             ({"codes": np.ones((2, 2), int), "gaps": np.ones(2)}, "gaps of shape 2, .* have 2x2"),
             ({"codes": np.ones((2, 2), int), "gaps": np.full((2, 2), "x")}, "gaps of type"),
             ({"codes": np.ones((2, 2), int), "decided_at": np.ones((2, 2))}, "decided_at of type"),
+            (
+                {"codes": np.ones((2, 2), int), "decided_at": np.full((2, 2), 2**32)},
+                "decided_at has numbers beyond 32 bits",
+            ),
         ],
     )
     def test_other_arrays_are_one_line(
@@ -328,6 +346,10 @@ class TestFiles:
             "bent.npz": whole[:60] + bytes(40) + whole[100:],
             "cut.npy": (tmp_path / "whole.npy").read_bytes()[:-5],
             "lying.npy": (tmp_path / "whole.npy").read_bytes().replace(b"(6, 3)", b"(6, 9)"),
+            "open.npy": (tmp_path / "whole.npy").read_bytes().replace(b"(6, 3)", b"(6, 3 "),
+            "newer.npz": _bent(whole, 6),
+            "encrypted.npz": _bent(whole, 8),
+            "packed.npz": _bent(whole, 10),
             "objects.npy": pickled.read_bytes(),
             "objects.npz": b"PK" + pickled.read_bytes(),
         }

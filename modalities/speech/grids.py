@@ -50,7 +50,9 @@ def checked_codes(grid: Any, sizes: Sequence[int] | None = None, first: int = 0)
             ],
             dtype=object,
         )
-    limit = np.iinfo(np.int32).max if sizes is None else np.asarray(sizes)
+    most = np.iinfo(np.int32).max  # in files, codes have 32 bits
+    sizes = None if sizes is None else [min(size, most) for size in sizes]
+    limit = most if sizes is None else np.asarray(sizes)
     wrong = np.argwhere((codes < 0) | (codes >= limit))
     if len(wrong):
         frame, codebook = (int(place) for place in wrong[0])
