@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal
 
 from mmspec.description import Description, description_of
@@ -161,12 +162,13 @@ class Viewer(Loaded[Checkpoint, Description]):
             **options: as `read` takes them, for all alike.
 
         Raises:
-            MMSpecError: the first image that failed, once the others are done.
+            MMSpecError: the first image that failed, once the others are done; more readings than
+                images, or fewer.
         """
         asked = {"task": "read", **options}
         if readings is None:
             return self._all(({"image": image, **asked} for image in images), batch)
-        pairs = zip(images, readings, strict=True)
+        pairs = paired(images, readings)
         found = ({"image": image, "hypothesis": text, **asked} for image, text in pairs)
         return self._all(found, batch)
 
@@ -312,6 +314,20 @@ class Viewer(Loaded[Checkpoint, Description]):
         note = f"nothing was drafted: {reading.reason}" if reading.reason else None
         seconds = time.perf_counter() - start
         return {"hypothesis": reading.text, "reading_s": seconds, "note": note}
+
+
+def paired(images: Iterable[Any], readings: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Each image with its reading.
+
+    Raises:
+        OptionError: when one of the two ends before the other.
+    """
+    nothing = object()
+    for number, pair in enumerate(zip_longest(images, readings, fillvalue=nothing)):
+        if pair[0] is nothing or pair[1] is nothing:
+            fewer, more = ("readings", "images")[:: 1 if pair[1] is nothing else -1]
+            raise OptionError(f"readings: found {number} {fewer}, but more {more}, expected pairs")
+        yield pair
 
 
 def drafts_of(draft: Draft) -> tuple[Draft, ...]:

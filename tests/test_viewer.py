@@ -324,6 +324,9 @@ class TestRefusals:
         refused(OptionError, "task: found 'sing'", viewer, task="sing")
         refused(OptionError, "not used by the model: .'foo'", viewer, foo=1)
         refused(OptionError, "beam search", viewer, num_beams=3)
+        refused(OptionError, "max_new_tokens.* must be greater than 0", viewer, max_new_tokens=0)
+        refused(OptionError, "do_sample=True: temperature=0.0 .*decides", viewer, do_sample=True)
+        refused(OptionError, "do_sample=False", viewer, do_sample=False, temperature=0.5)
         refused(OptionError, "penalty_alpha=None", viewer, penalty_alpha=0.6, top_k=4)
         several = {"num_return_sequences": 2, "temperature": 0.7}
         refused(OptionError, "num_return_sequences: found 2", viewer, **several)
@@ -331,6 +334,16 @@ class TestRefusals:
         refused(OptionError, "temperature: found -1", viewer, temperature=-1)
         refused(OptionError, "temperature: found nan", viewer, temperature=math.nan)
         refused(OptionError, "seed: found 'x'", viewer, temperature=1.0, seed="x")
+
+    @pytest.mark.parametrize(("prompt", "says"), [(3, "found int"), ("a\udcff", "Unicode")])
+    def test_a_prompt_is_text(self, viewer: Viewer, prompt: Any, says: str) -> None:
+        refused(OptionError, f"prompt: .*{says}", viewer, prompt=prompt)
+
+    @pytest.mark.parametrize(("count", "says"), [(1, "1 readings"), (3, "2 images")])
+    def test_a_reading_for_each(self, viewer: Viewer, count: int, says: str) -> None:
+        with pytest.raises(OptionError, match=f"found {says}") as error:
+            viewer.read_batch([picture(), picture()], readings=["a"] * count, max_new_tokens=1)
+        one_line(error.value)
 
     @pytest.mark.parametrize("ids", [[3, -1], [1 << 40], ["a"], 5])
     def test_what_is_expected_is_a_text_or_ids(self, place: Path, ids: Any) -> None:

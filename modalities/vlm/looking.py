@@ -204,17 +204,24 @@ def generation_options(model: Any, look: Look) -> dict[str, Any]:
     """Options of `generate`; what a checkpoint wishes for by itself (beams, sampling) is replaced.
 
     Raises:
-        OptionError: beams were asked for.
+        OptionError: beams were asked for, or sampling by another name than a temperature.
     """
     options = dict(look.options)
     beams = options.pop("num_beams", None) or getattr(look.config, "num_beams", None) or 1
     if beams > 1:
         raise OptionError("beam search can't be decoded speculatively: set num_beams=1")
-    options |= {"num_beams": 1, "do_sample": look.temperature > 0}
+    sample = look.temperature > 0
+    if bool(options.get("do_sample", sample)) != sample:
+        raise OptionError(
+            f"do_sample={options['do_sample']}: temperature={look.temperature} says otherwise, and "
+            "decides; leave do_sample out"
+        )
+    options |= {"num_beams": 1, "do_sample": sample}
     if look.temperature > 0:
         options["temperature"] = look.temperature
     configs = (vars(config) for config in (look.config, model.generation_config) if config)
-    named = any(of.get(n) for of in (options, *configs) for n in ("max_new_tokens", "max_length"))
+    limits = ("max_new_tokens", "max_length")
+    named = any(of.get(name) is not None for of in (options, *configs) for name in limits)
     return options if named else options | {"max_new_tokens": MOST_NEW_TOKENS}
 
 

@@ -137,6 +137,7 @@ def _words(checkpoint: Checkpoint, instruction: Instruction) -> str | None:
         return family.instructions[instruction.task]
     if not family.takes_text:
         raise OptionError(f"{kind} takes no instruction of yours: it does the one thing it learned")
+    _check_unicode(text)
     if not text.strip():
         raise OptionError("found an empty prompt, expected words")
     names = (f"{medium}_token" for medium in ("image", "video", "audio"))
@@ -152,6 +153,16 @@ def _words(checkpoint: Checkpoint, instruction: Instruction) -> str | None:
             "images are given beside them"
         )
     return text
+
+
+def _check_unicode(text: Any) -> None:
+    """Raise where a prompt is no text, or one with bytes in it that a shell could not decode."""
+    if not isinstance(text, str):
+        raise OptionError(f"prompt: found {type(text).__name__}, expected words")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise OptionError(f"prompt: found {text!r}, expected Unicode text") from None
 
 
 def _check_places(checkpoint: Checkpoint, made: Mapping[str, Any]) -> None:
