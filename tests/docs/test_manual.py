@@ -11,6 +11,7 @@ import typer
 
 from mmspec.cli import app
 from mmspec.engine import policy
+from mmspec.modalities import ADAPTERS
 from mmspec.modalities.whisper_draft import ModelDraft
 from mmspec.proposals import NgramDrafter
 from mmspec.report import Tally
@@ -137,3 +138,18 @@ def test_numbers_in_the_text_are_those_of_the_code() -> None:
     ):
         assert sentence in text
     assert "sure=0.4" in Path(sys.modules[ModelDraft.__module__].__file__ or "").read_text()
+
+
+def test_the_families_that_look_are_named_where_a_reader_looks_for_them() -> None:
+    shown = {"blip_text_model": "BLIP", "vision-encoder-decoder": "TrOCR", "mllama": "Llama 3.2"}
+    pages = {
+        "README.md": prose("README.md"),
+        "docs/vision.md": section("docs/vision.md", "Families"),
+    }
+    for kind in (kind for kind, place in ADAPTERS.items() if ".vlm." in place):
+        for page, text in pages.items():
+            assert _letters(shown.get(kind, kind)) in _letters(text), f"{page}: {kind}"
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
