@@ -48,12 +48,14 @@ def main() -> None:
             if number:  # the first pass warms up
                 ratios.append((theirs[0] / ours[0], theirs[1] / ours[1]))
         reports = [drafted.transcribe(clip, language="en").report for clip in options.clips]
-        share = sum(r.accepted for r in reports) / sum(r.proposed for r in reports)
+        proposed = sum(report.proposed for report in reports)
+        accepted = sum(report.accepted for report in reports)
+        share = f"{100 * accepted / proposed:.0f} %" if proposed else "-"
         cells = [
             f"{statistics.median(column):.2f}× ({min(column):.2f}-{max(column):.2f})"
             for column in zip(*ratios, strict=True)
         ]
-        print(f"| {Path(draft).name} | {cells[0]} | {cells[1]} | {100 * share:.0f} % |", flush=True)
+        print(f"| {Path(draft).name} | {cells[0]} | {cells[1]} | {share} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from mmspec.loading import sample_path
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -46,7 +46,8 @@ def main() -> None:
                     speaker = mmspec.load(plain.model, "lookup", processor=plain.processor)
                 said = speaker.speak(text, seconds=seconds, sound=False, earlier=known)
                 again = plain.speak(text, seconds=seconds, sound=False)
-                assert np.array_equal(said.codes, expected[number].codes)
+                if not np.array_equal(said.codes, expected[number].codes):
+                    raise SystemExit(f"{text}: the codes differ")
                 ours += said.report.decode_seconds
                 ordinary += again.report.decode_seconds
                 passes += said.report.target_forwards

@@ -17,4 +17,4 @@ mmspec bench tts --draft none --draft sample --draft heads:sample --draft lookup
     --json "$out/tts.json" --markdown "$out/tts.md"
 mmspec bench tts --draft sample --gamma 3 --pairs "$pairs" --threads 1 \
     --json "$out/tts-fixed.json" --markdown "$out/tts-fixed.md"
-python benchmarks/said_again.py --pairs "$pairs" --json "$out/said-again.json"
+python "$(dirname "$0")/said_again.py" --pairs "$pairs" --json "$out/said-again.json"
