@@ -53,7 +53,7 @@ class Fallback:
         """What was asked for, else what the generation config says.
 
         Raises:
-            OptionError: no temperature, or one that is none.
+            OptionError: no temperature, or one or a threshold that is no number.
         """
         several = isinstance(temperature, Iterable) and not isinstance(temperature, str)
         wanted: list[Any] = list(temperature) if several else [temperature]  # type: ignore[arg-type]
@@ -65,7 +65,10 @@ class Fallback:
 
         def threshold(name: str) -> float | None:
             name = f"{name}_threshold"
-            return given[name] if given[name] is not None else getattr(config, name, None)
+            wanted = given[name] if given[name] is not None else getattr(config, name, None)
+            if not (wanted is None or isinstance(wanted, Real)):
+                raise OptionError(f"{name}: found {wanted!r}, expected a number")
+            return wanted
 
         return cls(
             tuple(map(float, temperatures)),

@@ -62,8 +62,12 @@ class Settings:
             config, rest = prepared_config(
                 self._whisper.model, self._job.config, dict(self._job.options)
             )
-        except ValueError as error:  # transformers' own check of the values
+        except (ValueError, TypeError) as error:  # transformers' own check of the values
             raise OptionError(str(error).splitlines()[0]) from error
+        for name in ("max_new_tokens", "max_length"):
+            limit = getattr(config, name)
+            if not (limit is None or isinstance(limit, int)):
+                raise OptionError(f"{name}: found {limit!r}, expected a whole number")
         if rest:
             raise OptionError(f"unknown generation options: {', '.join(sorted(rest))}")
         if (config.num_beams or 1) > 1 or (config.num_return_sequences or 1) > 1:
@@ -117,7 +121,13 @@ class Settings:
             )
         if config.max_new_tokens is not None:
             return prompt_length + config.max_new_tokens
-        config.max_length = min(config.max_length + min(context // 2 - 1, prompt_length), context)
+        asked = config.max_length
+        config.max_length = min(asked + min(context // 2 - 1, prompt_length), context)
+        if config.max_length <= prompt_length:
+            raise OptionError(
+                f"max_length {asked} leaves no room behind a prompt of {prompt_length} positions: "
+                "say max_new_tokens"
+            )
         return config.max_length
 
     def rules(
@@ -128,15 +138,22 @@ class Settings:
         features: Tensor,
         timestamps: bool,
     ) -> tuple[Any, Stops]:
-        """Processors and stops for a window, as `generate` would make them."""
+        """Processors and stops for a window, as `generate` would make them.
+
+        Raises:
+            OptionError: a value that one of them doesn't take.
+        """
         whisper, job = self._whisper, self._job
         config, _ = prepared_config(whisper.model, self.config, {})
         config.do_sample = temperature > 0
         config.temperature = temperature if config.do_sample else 1.0
-        custom = self._custom(config, prompt_length, timestamps)
-        config.begin_suppress_tokens = config.suppress_tokens = None
-        config.max_length = limit
-        processors = prepared_processors(whisper.model, config, prompt_length, custom, features)
+        try:
+            custom = self._custom(config, prompt_length, timestamps)
+            config.begin_suppress_tokens = config.suppress_tokens = None
+            config.max_length = limit
+            processors = prepared_processors(whisper.model, config, prompt_length, custom, features)
+        except (ValueError, TypeError) as error:
+            raise OptionError(" ".join(str(error).split())) from error
         tokenizer = None if whisper.processor is None else whisper.processor.tokenizer
         criteria = prepared_criteria(whisper.model, config, job.criteria, tokenizer)
         return processors, Stops.from_transformers(criteria, self.ends, limit)
