@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from mmspec.errors import ModelError
+from mmspec.errors import ModelError, OptionError
 from mmspec.proposals import (
     BRANCHES,
     Drafter,
@@ -45,8 +46,17 @@ class HypothesisDraft:
         self._target, self._branches = target, branches
 
     def open(self, opening: Expecting) -> Drafter | None:
-        """A drafter on the caller's hypothesis."""
-        units = opening.hypothesis
+        """A drafter on the caller's hypothesis.
+
+        Raises:
+            OptionError: it is no row of ids.
+        """
+        given = opening.hypothesis
+        try:  # a tensor or an array, as `generate` returns it, is a row of ids too
+            units = [] if given is None else [operator.index(unit) for unit in given]
+        except TypeError:
+            found = f"{type(given).__name__} {list(getattr(given, 'shape', [len(given)]))}"
+            raise OptionError(f"hypothesis: found {found}, expected one row of ids") from None
         if not units:
             return None
         return HypothesisDrafter(units, self._target.word_beginnings(units), self._branches)

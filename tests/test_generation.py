@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -333,6 +335,28 @@ class TestRefusals:
         loop = mmspec.custom_generate("ngram", rule="best")
         with pytest.raises(mmspec.MMSpecError, match="unknown acceptance rule"):
             shared().generate(features(), custom_generate=loop, language="en")
+
+
+@pytest.mark.parametrize("kind", [list, tuple, torch.tensor, np.array])
+def test_a_hypothesis_may_be_the_row_that_generate_returned(kind: Callable[[Any], Any]) -> None:
+    want = shared().generate(features(), language="en")
+    made = mmspec.generate(
+        shared(),
+        features(),
+        "hypothesis",
+        gamma=4,
+        hypothesis=kind(want[0].tolist()),
+        language="en",
+    )
+    same_ids(made.sequences, want)
+    assert made.report.accepted > 0
+
+
+@pytest.mark.parametrize("wrong", [torch.tensor([[5, 6]]), [0.5], "a text"])
+def test_a_hypothesis_that_is_no_row_of_ids(wrong: Any) -> None:
+    with pytest.raises(mmspec.MMSpecError, match="expected one row of ids") as error:
+        mmspec.generate(shared(), features(), "hypothesis", hypothesis=wrong, language="en")
+    one_line(error.value)
 
 
 def test_a_forced_hit_is_proposed() -> None:
