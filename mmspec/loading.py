@@ -111,6 +111,7 @@ def load_model(
         else:
             read = partial(_read_voice, family=family)
         model, processor = read(source, config, device, dtype, code)
+        _check_tokenizer(source, processor)
         model = model.to(device)
     if family is not None:
         return Voice.of(model.eval(), processor, packed=packed, family=family)
@@ -281,6 +282,8 @@ def _check_directory(where: str | Path, role: str) -> None:
         kind = json.loads((path / "config.json").read_text())["model_type"]
     except (ValueError, KeyError, TypeError):
         raise ModelError(f"{where}/config.json: names no model_type") from None
+    if not isinstance(kind, str):
+        raise ModelError(f"{where}/config.json: names no model_type, found {kind!r}")
     if kind in ADAPTERS:
         adapter_for(kind)  # a family of our own tells transformers of its classes
     _check_kind(kind, role)
@@ -288,6 +291,20 @@ def _check_directory(where: str | Path, role: str) -> None:
         raise ModelError(
             f"{where}: no *.safetensors; mmspec doesn't load pickled weights "
             "(save_pretrained(..., safe_serialization=True) converts them)"
+        )
+
+
+def _check_tokenizer(source: str, processor: Any) -> None:
+    """Say that a vocabulary is missing: transformers makes a tokenizer without one, and no noise.
+
+    Raises:
+        ModelError: it knows no token but special ones.
+    """
+    tokenizer = getattr(processor, "tokenizer", processor)
+    if getattr(tokenizer, "vocab_size", None) == 0:
+        raise ModelError(
+            f"{source}: found a tokenizer without a vocabulary, expected tokenizer.json or "
+            "vocab.json beside the weights"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -57,10 +58,16 @@ class TestDirectories:
         path.write_bytes(b"x")
         refused(path, "expected a directory with a checkpoint, found a file")
 
+    def test_a_missing_vocabulary(self, checkpoint: Path, tmp_path: Path) -> None:
+        shutil.copytree(checkpoint, tmp_path / "whisper")
+        for name in ("tokenizer.json", "vocab.json"):
+            (tmp_path / "whisper" / name).unlink(missing_ok=True)
+        refused(tmp_path / "whisper", "found a tokenizer without a vocabulary")
+
     def test_no_config(self, tmp_path: Path) -> None:
         refused(tmp_path, "no config.json in this directory")
 
-    @pytest.mark.parametrize("content", ["{", "{}", "[]", "7", "\x00"])
+    @pytest.mark.parametrize("content", ["{", "{}", "[]", "7", "\x00", '{"model_type": [1]}'])
     def test_a_config_without_a_type(self, tmp_path: Path, content: str) -> None:
         (tmp_path / "config.json").write_text(content)
         refused(tmp_path, "names no model_type")
