@@ -279,3 +279,18 @@ class TestPlaces:
         with pytest.raises(BrokenPipeError):
             bench._write(result, tmp_path / "a.json", None)
         assert json.loads((tmp_path / "a.json").read_text()) == {"measured": True}
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        (("--task", "sing"), "--task: found 'sing', expected transcribe or translate"),
+        (("--language", "zz"), "Unsupported language: zz"),
+    ],
+)
+def test_what_the_target_does_not_know(
+    command: Here, place: Place, option: tuple[str, str], says: str
+) -> None:
+    done = command("bench", "asr", place.files[0], "-t", place.target, *option)
+    assert (done.code, done.out, len(done.complaints)) == (2, "", 1)
+    assert says in done.err

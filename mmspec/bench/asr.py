@@ -14,9 +14,10 @@ from mmspec.bench.cases import Case, load_cases, read_references, word_error_rat
 from mmspec.bench.contest import Result, contest, line_up
 from mmspec.bench.faster_whisper import FasterWhisperContender
 from mmspec.bench.measuring import Say
-from mmspec.contenders import Outcome, Request, TransformersContender
+from mmspec.contenders import Outcome, Request, TransformersContender, one_reason
 from mmspec.errors import OptionError
 from mmspec.loading import load_whisper
+from mmspec.settings import TASKS
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Plan(shared.Plan):
             OptionError: names the option.
         """
         super().check()
+        if self.request.task not in (None, *TASKS):
+            raise OptionError(f"--task: found {self.request.task!r}, expected {' or '.join(TASKS)}")
         if self.request.first_temperature > 0:
             raise OptionError("bench asr: found sampling, expected greedy decoding")
 
@@ -54,7 +57,10 @@ def run(plan: Plan, say: Say = lambda what, total: None) -> Result:
     lined = line_up(plan, transcribers, further=_faster_whisper(plan))
     settings, hf = plan.settings(transcribers[0]), lined.field.hf
     if isinstance(hf, TransformersContender):  # the decoder's prompt, as transformers builds it
-        settings["prompt_tokens"] = len(hf.prompt(cases[0].subject, plan.request))
+        try:
+            settings["prompt_tokens"] = len(hf.prompt(cases[0].subject, plan.request))
+        except ValueError as error:  # a language that the target doesn't know, for one
+            raise OptionError(one_reason(error)) from None
     return contest(plan, lined, cases, settings, {"word_error_rate": _wrong_words}, say)
 
 
