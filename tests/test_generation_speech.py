@@ -125,6 +125,14 @@ def test_lists_of_processors_stay_the_callers() -> None:
     assert len(processors) == 1
 
 
+@pytest.mark.parametrize(("name", "scale"), [("musicgen", 0.5), ("melody", 0), ("csm", 3.0)])
+def test_a_scale_that_guides_no_frames_is_refused(name: str, scale: float) -> None:
+    """transformers' own loop reads the codes' ids as a text, and fails."""
+    make, given, options = CASES[name]
+    with pytest.raises(OptionError, match=rf"guidance_scale={scale}: .* isn't guided"):
+        mmspec.generate(make(), given(), guidance_scale=scale, **{**options, "do_sample": False})
+
+
 def test_a_chain_of_loops_is_not_for_this() -> None:
     with pytest.raises(OptionError, match=r"use mmspec\.load"):
         mmspec.generate(bed_valle.tiny(), bed_valle.inputs(), max_new_tokens=8)

@@ -24,8 +24,8 @@ from mmspec.engine.frames import register_frame_form
 from mmspec.engine.processing import IGNORES_PREFIX
 from mmspec.errors import InputError, OptionError
 from mmspec.modalities.speech.depth import PLACE, only_best
+from mmspec.modalities.speech.preparation import check_guidance, shadow
 from mmspec.modalities.speech.preparation import prepare as prepare_generate
-from mmspec.modalities.speech.preparation import shadow
 from mmspec.modalities.vlm.preparation import Prepared, check_mode
 
 PROMPTS = ("input_ids", "inputs_embeds")
@@ -78,6 +78,7 @@ def prepare(model: Any, inputs: Mapping[str, Any], **options: Any) -> CsmPrepare
 
     twin = shadow(model, keep)
     twin.generate(**inputs, **{**options, "output_audio": False})
+    check_guidance(found[0])
     _check_modes(found[0].config, prepared_config(twin.depth_decoder, None, {})[0])
     place = torch.full((1, 2), PLACE, device=model.device)
     state = torch.zeros(1, model.config.hidden_size, dtype=model.dtype, device=model.device)

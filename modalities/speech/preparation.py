@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
+from transformers import UnbatchedClassifierFreeGuidanceLogitsProcessor
 
 from mmspec.compat import pop_cache
-from mmspec.errors import ModelError
+from mmspec.errors import ModelError, OptionError
 from mmspec.modalities.vlm.preparation import Prepared
 
 Loop = Callable[[Prepared], Tensor]
@@ -39,6 +40,7 @@ def prepare(model: Any, inputs: Mapping[str, Any], **options: Any) -> Prepared:
 
     Raises:
         ModelError: its `generate` decodes in its own way.
+        OptionError: a scale of guidance that it isn't guided by.
         ValueError: whatever `generate` refuses.
     """
     captured: list[Prepared] = []
@@ -50,8 +52,24 @@ def prepare(model: Any, inputs: Mapping[str, Any], **options: Any) -> Prepared:
     try:
         shadow(model, capture).generate(**inputs, **options)
     except _Enough:
+        check_guidance(captured[0])
         return captured[0]
     raise ModelError(f"{type(model).__name__}.generate takes no decoding loop of another's")
+
+
+def check_guidance(prepared: Prepared) -> None:
+    """Raise where guidance would read ids of codes as a text: no `generate` gets through that.
+
+    Raises:
+        OptionError: names the scale.
+    """
+    kinds = map(type, prepared.processors or ())
+    if UnbatchedClassifierFreeGuidanceLogitsProcessor in kinds:
+        config: Any = prepared.config
+        raise OptionError(
+            f"guidance_scale={config.guidance_scale}: {type(prepared.model).__name__} isn't guided "
+            "by this scale; 1 is no guidance"
+        )
 
 
 def shadow(model: Any, loop: Loop) -> Any:
