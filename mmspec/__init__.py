@@ -12,6 +12,7 @@ imports wait until they are needed, so that `import mmspec` and `mmspec --help` 
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmspec.errors import MMSpecError as MMSpecError
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
     from mmspec.viewer import Viewer as Viewer
 
 __version__ = "0.1.0"
+
+# In a clone's folder Python finds this package where it lies, with two of its rooms beside it.
+_clone = Path(__file__).parents[1]
+if (_clone / "factorizations").is_dir() and (_clone / "pyproject.toml").is_file():
+    __path__.append(str(_clone))
 
 _LAZY = {
     "load": "mmspec.api",

@@ -7,6 +7,7 @@ wrong rate answers with confident nonsense, and nothing downstream would notice.
 from __future__ import annotations
 
 import math
+from io import IOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +132,8 @@ def _read_file(path: Path, name: str) -> tuple[np.ndarray, int]:
 
 
 def _to_numpy(source: object, name: str) -> np.ndarray:
-    if hasattr(source, "detach"):  # a torch tensor; torch itself need not be imported for that
+    # A torch tensor, of a torch that need not be imported; open files can be detached as well.
+    if hasattr(source, "detach") and not isinstance(source, IOBase):
         tensor: Any = source.detach().cpu()
         if "bfloat16" in str(tensor.dtype):
             tensor = tensor.float()

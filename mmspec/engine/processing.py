@@ -85,25 +85,42 @@ def register_block_form(
 
 @register_block_form(hf.SuppressTokensLogitsProcessor)
 def _suppress(processor: Any) -> BlockForm:
-    suppressed = processor.suppress_tokens
+    suppressed = _Suppressed(processor.suppress_tokens)
 
     def block(rows: Tensor, ids: Sequence[int], start: int) -> Tensor:
-        return rows.index_fill_(1, suppressed.to(rows.device), -torch.inf)
+        return rows.index_fill_(1, suppressed.in_rows(rows), -torch.inf)
 
     return block
 
 
 @register_block_form(hf.SuppressTokensAtBeginLogitsProcessor)
 def _suppress_at_begin(processor: Any) -> BlockForm:
-    suppressed = processor.begin_suppress_tokens
+    suppressed = _Suppressed(processor.begin_suppress_tokens)
 
     def block(rows: Tensor, ids: Sequence[int], start: int) -> Tensor:
         row = processor.begin_index - start
         if 0 <= row < len(rows):
-            rows[row].index_fill_(0, suppressed.to(rows.device), -torch.inf)
+            rows[row].index_fill_(0, suppressed.in_rows(rows), -torch.inf)
         return rows
 
     return block
+
+
+class _Suppressed:
+    """Units that a processor forbids; none, or some that there are no rows for, are nothing bad."""
+
+    def __init__(self, units: Tensor) -> None:
+        self._units, self._at = units, torch.empty(0, dtype=torch.long)
+        self._rows: tuple[int, torch.device] | None = None
+
+    def in_rows(self, rows: Tensor) -> Tensor:
+        """Columns of `rows` to be forbidden."""
+        kind = rows.shape[-1], rows.device
+        if kind != self._rows:  # once: looking at the units waits for the device
+            known = self._units.long()  # of none, transformers makes floats
+            self._at = known[(known >= 0) & (known < kind[0])].to(rows.device)
+            self._rows = kind
+        return self._at
 
 
 @dataclass

@@ -50,6 +50,14 @@ PREFIX_BOUND: dict[str, Callable[[], Any]] = {
     "suppress_at_begin": lambda: hf.SuppressTokensAtBeginLogitsProcessor(
         [0, 3, 8], BEGIN, device="cpu"
     ),
+    "suppress_none": lambda: hf.SuppressTokensLogitsProcessor([], device="cpu"),
+    "suppress_none_at_begin": lambda: hf.SuppressTokensAtBeginLogitsProcessor(
+        [], BEGIN, device="cpu"
+    ),
+    "suppress_unknown": lambda: hf.SuppressTokensLogitsProcessor([1, 500], device="cpu"),
+    "suppress_unknown_at_begin": lambda: hf.SuppressTokensAtBeginLogitsProcessor(
+        [3, 500], BEGIN, device="cpu"
+    ),
     "suppress_later": lambda: hf.SuppressTokensAtBeginLogitsProcessor(
         [0, 3, 8], BEGIN + 4, device="cpu"
     ),

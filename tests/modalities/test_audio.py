@@ -104,6 +104,13 @@ class TestBadFiles:
         refused(tmp_path / "zero.wav", "0 bytes")
         refused(os.devnull, "a pipe or a device")
 
+    def test_an_open_file_is_named_and_stays_open(self, tmp_path: Path) -> None:
+        path = tmp_path / "clip.wav"
+        path.write_bytes(b"RIFF")
+        with path.open("rb") as file:
+            refused(file, "BufferedReader", "a path, a NumPy array", sampling_rate=16_000)
+            assert file.read() == b"RIFF"
+
     def test_no_permission(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "secret.wav"
         soundfile.write(path, tone(16_000), 16_000)
