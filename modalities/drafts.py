@@ -55,7 +55,8 @@ class HypothesisDraft:
         try:  # a tensor or an array, as `generate` returns it, is a row of ids too
             units = [] if given is None else [operator.index(unit) for unit in given]
         except TypeError:
-            found = f"{type(given).__name__} {list(getattr(given, 'shape', [len(given)]))}"
+            shape = getattr(given, "shape", None)
+            found = type(given).__name__ + ("" if shape is None else f" {list(shape)}")
             raise OptionError(f"hypothesis: found {found}, expected one row of ids") from None
         if not units:
             return None

@@ -68,7 +68,7 @@ class Fallback:
             wanted = given[name] if given[name] is not None else getattr(config, name, None)
             if not (wanted is None or isinstance(wanted, Real)):
                 raise OptionError(f"{name}: found {wanted!r}, expected a number")
-            return wanted
+            return None if wanted is None else float(wanted)
 
         return cls(
             tuple(map(float, temperatures)),

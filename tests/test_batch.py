@@ -11,7 +11,7 @@ import pytest
 import soundfile
 
 import mmspec
-from mmspec.engine import work
+from mmspec.engine import together
 from mmspec.errors import InputError, OptionError
 from tests.cli_support import Here, Place, make_place
 from tests.modalities.tiny import saved, speech, tiny
@@ -80,7 +80,7 @@ def test_second_looks_are_each_recordings_own(folder: str) -> None:
 
 def test_no_more_than_the_batch_are_alive(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     read, groups = [], []
-    real = work._run_group
+    real = together._run_group
 
     def watched(works: Any) -> Any:
         groups.append(len(works))
@@ -91,7 +91,7 @@ def test_no_more_than_the_batch_are_alive(folder: str, monkeypatch: pytest.Monke
             read.append(number)
             yield audio
 
-    monkeypatch.setattr(work, "_run_group", watched)
+    monkeypatch.setattr(together, "_run_group", watched)
     with mmspec.load(folder) as recogniser:
         requests = ({"audio": audio, "sampling_rate": RATE} for audio in audios())
         outcomes = recogniser.outcomes(requests, batch=2)

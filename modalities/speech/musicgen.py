@@ -25,7 +25,7 @@ from mmspec.factorizations import Codebook, DelayedFrames
 from mmspec.factorizations.codes import Grid
 from mmspec.modalities.decoder import check_inference_mode
 from mmspec.modalities.speech.codec import open_codec
-from mmspec.modalities.speech.family import FrameFamily, check_words
+from mmspec.modalities.speech.family import FrameFamily, Opened, check_words
 from mmspec.modalities.speech.listening import codes_heard
 from mmspec.modalities.speech.preparation import prepare
 from mmspec.modalities.speech.rows import Rows, RowsTarget, Unforced, whole_rows
