@@ -86,6 +86,8 @@ class FrameProcessors(Processors):
     def _called(self, processor: Any, ids: Tensor, rows: Tensor) -> Tensor:
         shown = rows[0, :, : self._said]
         done = processor(ids, shown)
+        if shown.shape[-1] == rows.shape[-1]:
+            return done.unsqueeze(0)
         unsaid = rows[0, : len(done), shown.shape[-1] :]
         return torch.cat([done, unsaid], dim=-1).unsqueeze(0)
 
