@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from mmspec.errors import InputError
 
@@ -44,6 +44,11 @@ def check_readable(path: Path, name: str, expected: str) -> None:
         refuse(name, "a file without read permission", expected)
     except (OSError, ValueError) as error:
         refuse(name, f"a path that can't be read ({error})", expected)
+
+
+def is_tensor(source: Any) -> bool:
+    """Whether this is torch's, which need not be imported for that; open files have a `detach`."""
+    return hasattr(source, "detach") and hasattr(source, "is_floating_point")
 
 
 def is_text(head: bytes) -> bool:

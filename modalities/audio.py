@@ -7,7 +7,6 @@ wrong rate answers with confident nonsense, and nothing downstream would notice.
 from __future__ import annotations
 
 import math
-from io import IOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ import soundfile
 import soxr
 
 from mmspec.modalities._containers import check_whole, describe_junk
-from mmspec.modalities._inputs import check_readable, refuse
+from mmspec.modalities._inputs import check_readable, is_tensor, refuse
 
 if TYPE_CHECKING:
     import torch
@@ -131,9 +130,8 @@ def _read_file(path: Path, name: str) -> tuple[np.ndarray, int]:
     return samples, rate
 
 
-def _to_numpy(source: object, name: str) -> np.ndarray:
-    # A torch tensor, of a torch that need not be imported; open files can be detached as well.
-    if hasattr(source, "detach") and not isinstance(source, IOBase):
+def _to_numpy(source: Any, name: str) -> np.ndarray:
+    if is_tensor(source):
         tensor: Any = source.detach().cpu()
         if "bfloat16" in str(tensor.dtype):
             tensor = tensor.float()

@@ -20,7 +20,7 @@ import numpy as np
 from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 
 from mmspec.errors import InputError, OptionError
-from mmspec.modalities._inputs import check_readable, is_text, one_line, refuse
+from mmspec.modalities._inputs import check_readable, is_tensor, is_text, one_line, refuse
 
 if TYPE_CHECKING:
     import torch
@@ -257,7 +257,7 @@ def _scaled(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def _from_array(source: object, name: str) -> Image.Image:
-    channels_first = _is_tensor(source)
+    channels_first = is_tensor(source)
     array = _to_numpy(source, name)
     if array.ndim == 3:
         ends = (0, -1) if channels_first else (-1, 0)
@@ -273,13 +273,8 @@ def _from_array(source: object, name: str) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(_scaled(array, name)))
 
 
-def _is_tensor(source: Any) -> bool:
-    """Whether this is torch's, which isn't imported here; open files have a `detach` too."""
-    return hasattr(source, "detach") and hasattr(source, "is_floating_point")
-
-
 def _to_numpy(source: Any, name: str) -> np.ndarray:
-    if _is_tensor(source):
+    if is_tensor(source):
         tensor: Any = source.detach().cpu()
         return np.asarray((tensor.float() if tensor.is_floating_point() else tensor).numpy())
     if not isinstance(source, np.ndarray):

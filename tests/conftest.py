@@ -19,3 +19,12 @@ def _one_thread() -> Iterator[None]:
 def _seeded() -> None:
     """Fresh noise follows torch's global generator, so a test starts from a known one."""
     torch.manual_seed(20240)
+
+
+@pytest.fixture(params=[1, 2, 3, 4])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    """torch's CPU threads, as many as there are to be shared out."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -22,10 +22,15 @@ def copies_of(objects: Sequence[Any]) -> list[Any]:
         >>> twins == counted, twins[0] is counted[0]
         (True, False)
     """
-    kinds = (nn.Module, PreTrainedTokenizerBase)
     held = [value for one in objects for value in getattr(one, "__dict__", {}).values()]
-    memo = {id(value): value for value in held if isinstance(value, kinds)}
+    memo = by_reference(held)
     return [_copied(one, memo) for one in objects]
+
+
+def by_reference(values: Iterable[Any]) -> dict[int, Any]:
+    """Models and tokenizers among some values, as `copy.deepcopy` is told not to copy them."""
+    kinds = (nn.Module, PreTrainedTokenizerBase)
+    return {id(value): value for value in values if isinstance(value, kinds)}
 
 
 def _copied(one: Any, memo: dict[int, Any]) -> Any:

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
-from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedTokenizerBase
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation import logits_process as hf
 
+from mmspec.engine.copies import by_reference
 from mmspec.prefix import Prefix
 
 
@@ -292,9 +293,7 @@ def _memory_of(processor: Any, owner: Any = None) -> dict[str, Any]:
 
 
 def _by_reference(processor: Any, owner: Any) -> dict[int, Any]:
-    kinds = (nn.Module, PreTrainedTokenizerBase)
-    values = vars(processor).values()
-    return {id(processor): owner} | {id(v): v for v in values if isinstance(v, kinds)}
+    return {id(processor): owner} | by_reference(vars(processor).values())
 
 
 def _processor_copy(processor: Any) -> Any:

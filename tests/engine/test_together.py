@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -176,14 +176,6 @@ def test_a_policy_beside_others_has_its_own_costs_and_shares_what_it_learns() ->
     assert beside.costs is dear
     assert alone._survival is beside._survival
     assert alone._survival._first
-
-
-@pytest.fixture(params=[1, 2, 4])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 @dataclass
