@@ -21,8 +21,8 @@ from typing import Any
 import torch
 
 import mmspec
-from mmspec.modalities.audio import load_audio
-from mmspec.modalities.whisper import SAMPLING_RATE
+from mmspec.modalities.media.audio import load_audio
+from mmspec.modalities.whisper.checkpoint import SAMPLING_RATE
 
 PHASES = ("encode", "prefill", "decode", "total")
 

@@ -19,7 +19,7 @@ import torch
 
 import mmspec
 from mmspec.bench.cases import read_references, word_error_rate
-from mmspec.modalities.audio import load_audio
+from mmspec.modalities.media.audio import load_audio
 
 RATE = 16_000
 

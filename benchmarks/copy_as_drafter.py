@@ -23,16 +23,16 @@ from torch import nn
 
 from mmspec.clock import Clock
 from mmspec.compat import quiet
-from mmspec.contenders import one_reason, untouched
 from mmspec.engine import BlockCosts, FixedPolicy, Sampling, run_alone
-from mmspec.engine.account import Account
+from mmspec.engine.stats import Account
 from mmspec.modalities import ADAPTERS
-from mmspec.modalities.pair import Pair
-from mmspec.modalities.vlm.checkpoint import Checkpoint
-from mmspec.modalities.vlm.draft import ModelDraft
-from mmspec.modalities.vlm.preparation import prepare
-from mmspec.modalities.vlm.request import decoded
-from mmspec.trace import Round
+from mmspec.modalities.base.checkpoint import Checkpoint
+from mmspec.modalities.base.draft import ModelDraft
+from mmspec.modalities.base.pair import Pair
+from mmspec.modalities.base.preparation import prepare
+from mmspec.modalities.base.request import decoded
+from mmspec.report.trace import Round
+from mmspec.tasks.asr.peers import one_reason, untouched
 from tests.modalities import tiny_crossing, tiny_prefix
 
 GAMMA, PROMPTS = 4, 6

@@ -19,8 +19,8 @@ import torch
 
 from mmspec.kernels import PackedLinears, packed
 from mmspec.loading import load_whisper
-from mmspec.modalities.decoder import DecoderTarget, block_layers
-from mmspec.modalities.whisper import Whisper
+from mmspec.modalities.base.decoder import DecoderTarget, block_layers
+from mmspec.modalities.whisper.checkpoint import Whisper
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 HINTS = (1, 6, 16)

@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import mmspec
-from mmspec.modalities.audio import load_audio
-from mmspec.modalities.drafts import HypothesisDraft
-from mmspec.modalities.whisper import SAMPLING_RATE
-from mmspec.modalities.whisper_draft import Window
+from mmspec.modalities.base.drafts import HypothesisDraft
+from mmspec.modalities.media.audio import load_audio
+from mmspec.modalities.whisper.checkpoint import SAMPLING_RATE
+from mmspec.modalities.whisper.draft import Window
 from mmspec.proposals import HypothesisDrafter
-from mmspec.transcriber import Transcriber
+from mmspec.tasks.asr.transcriber import Transcriber
 
 
 def spoilt(text: str, rate: float, chance: random.Random) -> str:

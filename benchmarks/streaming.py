@@ -20,9 +20,9 @@ import torch
 
 import mmspec
 from mmspec.bench.cases import read_references, word_error_rate
-from mmspec.contenders import MMSpecContender, Request, TransformersContender, plain_of
-from mmspec.formats import dump_json
-from mmspec.modalities.audio import duration_s, load_audio
+from mmspec.modalities.media.audio import duration_s, load_audio
+from mmspec.output.formats import dump_json
+from mmspec.tasks.asr.peers import MMSpecContender, Request, TransformersContender, plain_of
 
 RATE = 16_000
 

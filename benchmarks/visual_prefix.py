@@ -40,13 +40,13 @@ from mmspec.bench.spread import Spread
 from mmspec.clock import Clock
 from mmspec.compat import quiet
 from mmspec.engine import BlockCosts, FixedPolicy, Sampling, run_alone
-from mmspec.engine.account import Account
-from mmspec.modalities.pair import NoDraft, Pair
-from mmspec.modalities.vlm.checkpoint import Checkpoint
-from mmspec.modalities.vlm.draft import ModelDraft
-from mmspec.modalities.vlm.preparation import prepare
-from mmspec.modalities.vlm.request import decoded
-from mmspec.modalities.vlm.towers import watched
+from mmspec.engine.stats import Account
+from mmspec.modalities.base.checkpoint import Checkpoint
+from mmspec.modalities.base.draft import ModelDraft
+from mmspec.modalities.base.encoder_runs import watched
+from mmspec.modalities.base.pair import NoDraft, Pair
+from mmspec.modalities.base.preparation import prepare
+from mmspec.modalities.base.request import decoded
 
 GRIDS = ((8, 8), (16, 16), (32, 32), (32, 64), (64, 64))
 """Height and width in visual tokens."""

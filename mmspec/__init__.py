@@ -19,18 +19,18 @@ from mmspec.errors import MMSpecError as MMSpecError
 
 if TYPE_CHECKING:
     from mmspec.api import load as load
-    from mmspec.description import Description as Description
     from mmspec.drafting import Blind as Blind
     from mmspec.drafting import Thinned as Thinned
     from mmspec.generation import Generation as Generation
     from mmspec.generation import custom_generate as custom_generate
     from mmspec.generation import generate as generate
-    from mmspec.live import SpeechStream as SpeechStream
-    from mmspec.live import stream as stream
-    from mmspec.report import Report as Report
-    from mmspec.transcriber import Transcriber as Transcriber
-    from mmspec.transcription import Transcription as Transcription
-    from mmspec.viewer import Viewer as Viewer
+    from mmspec.report.report import Report as Report
+    from mmspec.tasks.asr.result import Transcription as Transcription
+    from mmspec.tasks.asr.streaming import SpeechStream as SpeechStream
+    from mmspec.tasks.asr.streaming import stream as stream
+    from mmspec.tasks.asr.transcriber import Transcriber as Transcriber
+    from mmspec.tasks.vlm.result import Description as Description
+    from mmspec.tasks.vlm.viewer import Viewer as Viewer
 
 __version__ = "0.1.0"
 
@@ -41,18 +41,18 @@ if (_clone / "factorizations").is_dir() and (_clone / "pyproject.toml").is_file(
 
 _LAZY = {
     "load": "mmspec.api",
-    "Transcriber": "mmspec.transcriber",
-    "Transcription": "mmspec.transcription",
-    "Viewer": "mmspec.viewer",
-    "Description": "mmspec.description",
+    "Transcriber": "mmspec.tasks.asr.transcriber",
+    "Transcription": "mmspec.tasks.asr.result",
+    "Viewer": "mmspec.tasks.vlm.viewer",
+    "Description": "mmspec.tasks.vlm.result",
     "generate": "mmspec.generation",
     "custom_generate": "mmspec.generation",
     "Generation": "mmspec.generation",
     "Blind": "mmspec.drafting",
     "Thinned": "mmspec.drafting",
-    "Report": "mmspec.report",
-    "stream": "mmspec.live",
-    "SpeechStream": "mmspec.live",
+    "Report": "mmspec.report.report",
+    "stream": "mmspec.tasks.asr.streaming",
+    "SpeechStream": "mmspec.tasks.asr.streaming",
 }
 
 

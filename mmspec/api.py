@@ -8,10 +8,10 @@ from mmspec.drafting import draft_for, speech_draft_for, vlm_draft_for
 from mmspec.errors import MMSpecError, ModelError
 from mmspec.loading import DEFAULT_TARGET, kind_of, load_model
 from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
-from mmspec.modalities.whisper import Whisper
-from mmspec.speaker import Speaker
-from mmspec.transcriber import Transcriber
-from mmspec.viewer import Viewer
+from mmspec.modalities.whisper.checkpoint import Whisper
+from mmspec.tasks.asr.transcriber import Transcriber
+from mmspec.tasks.tts.speaker import Speaker
+from mmspec.tasks.vlm.viewer import Viewer
 
 
 def load(

@@ -11,18 +11,18 @@ from typing import Any
 from mmspec.engine import AdaptivePolicy, BlockCosts, FixedPolicy, Policy
 from mmspec.errors import MMSpecError, ModelError, OptionError
 from mmspec.loading import kind_of, load_drafter, load_model, load_whisper, resolve
-from mmspec.modalities.drafts import HypothesisDraft
-from mmspec.modalities.pair import Draft, NoDraft
+from mmspec.modalities.base import draft as vlm
+from mmspec.modalities.base.causal import TextModel
+from mmspec.modalities.base.checkpoint import Checkpoint
+from mmspec.modalities.base.drafts import HypothesisDraft
+from mmspec.modalities.base.pair import Draft, NoDraft
+from mmspec.modalities.base.switching import SwitchDraft
 from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
-from mmspec.modalities.switching import SwitchDraft
-from mmspec.modalities.vlm import draft as vlm
-from mmspec.modalities.vlm.blind import BlindDraft
-from mmspec.modalities.vlm.checkpoint import Checkpoint
-from mmspec.modalities.vlm.text import TextModel
-from mmspec.modalities.vlm.thinning import ThinnedDraft
-from mmspec.modalities.whisper import Whisper
-from mmspec.modalities.whisper_chunks import OverlapDraft
-from mmspec.modalities.whisper_draft import (
+from mmspec.modalities.vlm.text_only import BlindDraft
+from mmspec.modalities.vlm.token_pruning import ThinnedDraft
+from mmspec.modalities.whisper.checkpoint import Whisper
+from mmspec.modalities.whisper.chunks import OverlapDraft
+from mmspec.modalities.whisper.draft import (
     EarlyExitDraft,
     ModelDraft,
     NgramDraft,

@@ -25,37 +25,37 @@ from mmspec.clock import Clock
 from mmspec.compat import cached_positions, given_cache, pad_unit, pop_cache
 from mmspec.drafting import draft_for, policy_for, speech_draft_for, vlm_draft_for
 from mmspec.engine import BlockCosts, Sampling
-from mmspec.engine.account import Account
-from mmspec.engine.copies import with_copies
 from mmspec.engine.processing import BLOCK_FORMS, IGNORES_PREFIX, MEMORYLESS
+from mmspec.engine.processor_copies import with_copies
+from mmspec.engine.stats import Account
 from mmspec.errors import OptionError
 from mmspec.modalities import SPEAKING, adapter_for
-from mmspec.modalities.pair import Draft
-from mmspec.modalities.pair import Pair as DraftedPair
-from mmspec.modalities.rows import Row, padded, side_by_side, steps_of_scores
-from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
-from mmspec.modalities.speech.family import Asked
-from mmspec.modalities.speech.generate import generated
-from mmspec.modalities.vlm.checkpoint import Checkpoint
-from mmspec.modalities.vlm.generate import (
+from mmspec.modalities.base.checkpoint import Checkpoint
+from mmspec.modalities.base.encoder_runs import Runs, watched
+from mmspec.modalities.base.generate import (
     decode_row,
     filler,
     handed_on,
     prompt_length,
     without_padding,
 )
-from mmspec.modalities.vlm.preparation import Prepared, check_mode, with_stop_strings
-from mmspec.modalities.vlm.towers import Runs, watched
-from mmspec.modalities.whisper import Whisper, has_encoder
-from mmspec.modalities.whisper_draft import ModelDraft
-from mmspec.modalities.whisper_generate import (
+from mmspec.modalities.base.pair import Draft
+from mmspec.modalities.base.pair import Pair as DraftedPair
+from mmspec.modalities.base.preparation import Prepared, check_mode, with_stop_strings
+from mmspec.modalities.base.rows import Row, padded, side_by_side, steps_of_scores
+from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
+from mmspec.modalities.speech.family import Asked
+from mmspec.modalities.speech.generate import generated
+from mmspec.modalities.whisper.checkpoint import Whisper, has_encoder
+from mmspec.modalities.whisper.draft import ModelDraft
+from mmspec.modalities.whisper.generate import (
     Windows,
     check_ears,
     decode_rows,
     drafter_without_encoder,
 )
-from mmspec.modalities.whisper_window import Pair
-from mmspec.report import Report
+from mmspec.modalities.whisper.window import Pair
+from mmspec.report.report import Report
 
 ROW_CRITERIA = frozenset({EosTokenCriteria, MaxLengthCriteria, StopStringCriteria})
 """Criteria that judge every row of a batch by itself."""

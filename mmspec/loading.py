@@ -15,10 +15,10 @@ from transformers import PreTrainedModel
 
 from mmspec.errors import MMSpecError, ModelError, OptionError
 from mmspec.modalities import ADAPTERS, SPEAKING, adapter_for
+from mmspec.modalities.base.causal import TEXT_MODEL, check_text_model
+from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
-from mmspec.modalities.vlm.checkpoint import Checkpoint
-from mmspec.modalities.vlm.text import TEXT_MODEL, check_text_model
-from mmspec.modalities.whisper import Whisper
+from mmspec.modalities.whisper.checkpoint import Whisper
 
 DEFAULT_TARGET = "openai/whisper-base"
 """What is transcribed with where no target is named: small, multilingual, on the hub."""
@@ -239,7 +239,7 @@ def _read_checkpoint(
 ) -> tuple[Any, Any]:
     import transformers
 
-    from mmspec.modalities.vlm.processors import load_processor
+    from mmspec.modalities.base.processors import load_processor
 
     family = adapter_for(config.model_type).FAMILY
     dtype = _dtype(dtype, device, half=torch.bfloat16)

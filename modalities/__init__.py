@@ -38,7 +38,7 @@ ADAPTERS = {
     "smolvlm": "mmspec.modalities.vlm.smolvlm",
     "vision-encoder-decoder": "mmspec.modalities.vlm.vision_encoder_decoder",
     "voxtral": "mmspec.modalities.vlm.voxtral",
-    "whisper": "mmspec.modalities.whisper",
+    "whisper": "mmspec.modalities.whisper.checkpoint",
 }
 
 SPEAKING = frozenset(kind for kind, module in ADAPTERS.items() if ".speech." in module)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
-from mmspec.report import Report, Tally
-from mmspec.trace import Origin, Round
+from mmspec.report.report import Report, Tally
+from mmspec.report.trace import Origin, Round
 
 END = 999
 VOID = {"meta", "link", "br", "img", "input", "hr", "wbr"}

@@ -12,7 +12,7 @@ import torch
 from transformers import LogitsProcessorList
 
 import mmspec
-from mmspec.modalities.audio import load_audio
+from mmspec.modalities.media.audio import load_audio
 from tests.modalities.drafting import with_errors
 from tests.modalities.test_whisper_parity import Counting, StopAt
 from tests.modalities.tiny import (

@@ -150,21 +150,29 @@ def test_every_room_is_known() -> None:
 @pytest.mark.parametrize(
     ("module", "line", "fine"),
     [
-        ("mmspec.engine.session", "from mmspec.modalities.whisper import Whisper", False),
+        (
+            "mmspec.engine.session",
+            "from mmspec.modalities.whisper.checkpoint import Whisper",
+            False,
+        ),
         ("mmspec.engine.session", "import mmspec.modalities", False),
         ("mmspec.engine.session", "def f():\n    from mmspec.api import load", False),
         ("mmspec.engine.session", "from mmspec import loading", False),
         ("mmspec.engine.session", "from mmspec import acceptance", True),
         ("mmspec.engine.session", "from ..modalities import whisper", False),
         ("mmspec.engine.session", "from . import costs", True),
-        ("mmspec.engine.session", "importlib.import_module('mmspec.modalities.whisper')", False),
+        (
+            "mmspec.engine.session",
+            "importlib.import_module('mmspec.modalities.whisper.checkpoint')",
+            False,
+        ),
         ("mmspec.engine.session", "from mmspec.factorizations import TextSteps", True),
         ("mmspec.factorizations.text", "from mmspec.factorizations.base import check_units", True),
         ("mmspec.factorizations.text", "from mmspec.errors import ModelError", True),
         ("mmspec.factorizations.text", "from mmspec.prefix import Prefix", False),
-        ("mmspec.modalities.whisper", "from mmspec.engine import Session", True),
-        ("mmspec.modalities.whisper", "from mmspec.api import load", False),
-        ("mmspec.api", "from mmspec.modalities.whisper import Whisper", True),
+        ("mmspec.modalities.whisper.checkpoint", "from mmspec.engine import Session", True),
+        ("mmspec.modalities.whisper.checkpoint", "from mmspec.api import load", False),
+        ("mmspec.api", "from mmspec.modalities.whisper.checkpoint import Whisper", True),
     ],
 )
 def test_the_walk_sees_a_wrong_arrow(module: str, line: str, fine: bool) -> None:

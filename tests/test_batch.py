@@ -11,7 +11,7 @@ import pytest
 import soundfile
 
 import mmspec
-from mmspec.engine import together
+from mmspec.engine import batching as together
 from mmspec.errors import InputError, OptionError
 from tests.cli_support import Here, Place, make_place
 from tests.modalities.tiny import saved, speech, tiny

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mmspec.bench.asr import Plan, run
 from mmspec.bench.cases import Case, load_cases, read_references, word_error_rate
 from mmspec.bench.contest import short_names
-from mmspec.bench.faster_whisper import FasterWhisperContender
 from mmspec.bench.measuring import Measured, measure
 from mmspec.bench.spread import Spread
 from mmspec.bench.summary import achieved_over_bound, shares, versus
 from mmspec.bench.tables import to_markdown
-from mmspec.contenders import Outcome, Request
 from mmspec.errors import InputError, OptionError
-from mmspec.report import Report
-from mmspec.totals import total
+from mmspec.report.report import Report
+from mmspec.report.totals import total
+from mmspec.tasks.asr.bench import Plan, run
+from mmspec.tasks.asr.faster_whisper import FasterWhisperContender
+from mmspec.tasks.asr.peers import Outcome, Request
 from tests.cli_support import Here, Place, make_place
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from mmspec.bench.tables import to_markdown
-from mmspec.bench.tts import Plan, read_sentences, run, sentences_file
 from mmspec.errors import InputError, MMSpecError
-from mmspec.speech_contenders import SpeakRequest
+from mmspec.tasks.tts.bench import Plan, read_sentences, run, sentences_file
+from mmspec.tasks.tts.peers import SpeakRequest
 from tests.cli_support import Here
 from tests.speaking_support import Voice, saved
 

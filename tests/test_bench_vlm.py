@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from mmspec.bench.cases import Case
-from mmspec.bench.images import image_files, load_cases, read_truth
 from mmspec.bench.measuring import Measured
 from mmspec.bench.summary import quality_of
 from mmspec.bench.tables import notes, to_markdown
-from mmspec.bench.vlm import QUALITIES, Plan, run
-from mmspec.contenders import Outcome, Unavailable
 from mmspec.errors import InputError, OptionError
-from mmspec.vision_contenders import HIDES_IMAGES, LookRequest
+from mmspec.tasks.asr.peers import Outcome, Unavailable
+from mmspec.tasks.vlm.bench import QUALITIES, Plan, run
+from mmspec.tasks.vlm.bench_cases import image_files, load_cases, read_truth
+from mmspec.tasks.vlm.peers import HIDES_IMAGES, LookRequest
 from tests.cli_support import Here
 from tests.modalities.tiny_looking import picture, saved
 

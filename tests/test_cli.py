@@ -19,7 +19,7 @@ import soundfile
 import mmspec
 from mmspec.cli.running import Run
 from mmspec.errors import MMSpecError
-from mmspec.modalities.whisper import Whisper
+from mmspec.modalities.whisper.checkpoint import Whisper
 from tests.cli_support import ROOT, Done, Here, Place, make_place, there
 from tests.modalities.tiny import speech
 

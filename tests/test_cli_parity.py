@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mmspec.code_files import write_codes, write_sound
-from mmspec.codec_parity import when_decided
+from mmspec.compare.code_parity import when_decided
 from mmspec.factorizations import Codebook, DelayedFrames
+from mmspec.tasks.tts.code_files import write_codes, write_sound
 from tests.cli_support import Here
 
 GRID = np.random.default_rng(0).integers(0, 16, (12, 4))

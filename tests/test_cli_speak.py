@@ -16,8 +16,8 @@ import soundfile
 
 import mmspec
 from mmspec.cli import main
-from mmspec.code_files import read_codes
 from mmspec.errors import InputError
+from mmspec.tasks.tts.code_files import read_codes
 from tests.cli_support import Here
 from tests.speaking_support import FRAME_SAMPLES, RATE_HZ, SHORT, Voice, saved
 
@@ -311,7 +311,7 @@ class TestNoCodec:
 
     @pytest.fixture(autouse=True)
     def _without(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("mmspec.speaker._codec_of", lambda target: None)
+        monkeypatch.setattr("mmspec.tasks.tts.speaker._codec_of", lambda target: None)
 
     def test_codes_alone_can_be_had(self, run: Here, voice: Voice, tmp_path: Path) -> None:
         how = ("speak", TEXTS[0], "-t", voice.target, "--max-new-tokens", 9)
@@ -350,7 +350,7 @@ class TestInfo:
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     from mmspec.cli.settings import SpeechSettings
-    from mmspec.code_files import SOUND_FORMATS
+    from mmspec.tasks.tts.code_files import SOUND_FORMATS
 
     wanted = SpeechSettings("wav", formats=SOUND_FORMATS, out=tmp_path / "a.wav")
     (tmp_path / "a.wav").mkdir()
@@ -360,7 +360,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_the_hub_client_waits_until_its_settings_are_made() -> None:
     code = (
-        "import sys, mmspec.cli.speaking, mmspec.code_files; "
+        "import sys, mmspec.cli.speaking, mmspec.tasks.tts.code_files; "
         "print({'huggingface_hub', 'transformers'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import mmspec
-from mmspec.formats import one_line
 from mmspec.modalities import ADAPTERS
+from mmspec.output.formats import one_line
 from tests.cli_support import Here
 from tests.modalities.pdfs import document, encrypted, text
 from tests.modalities.tiny_looking import picture, saved

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from mmspec.codebooks import CodeShare, add_codes, count_codes
 from mmspec.engine import Sampling
 from mmspec.prefix import Frame
-from mmspec.trace import Round
+from mmspec.report.by_codebook import CodeShare, add_codes, count_codes
+from mmspec.report.trace import Round
 from tests.frame_toys import (
     DRAFTERS,
     MUSIC,

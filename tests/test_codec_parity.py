@@ -13,8 +13,7 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmspec.code_files import read_codes, sidecar, write_codes, write_sound
-from mmspec.codec_parity import TIE, Verdict, compare_codes, when_decided
+from mmspec.compare.code_parity import TIE, Verdict, compare_codes, when_decided
 from mmspec.errors import InputError
 from mmspec.factorizations import (
     Codebook,
@@ -25,7 +24,8 @@ from mmspec.factorizations import (
     FirstStream,
     TimeMajorFrames,
 )
-from mmspec.formats import dump_json
+from mmspec.output.formats import dump_json
+from mmspec.tasks.tts.code_files import read_codes, sidecar, write_codes, write_sound
 from tests.test_generation import one_line
 
 BOOK = Codebook(18, 16, start=16, end=17, pad=16)

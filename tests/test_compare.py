@@ -10,8 +10,11 @@ import pytest
 import torch
 from transformers import WhisperForConditionalGeneration
 
-from mmspec.compare import Comparer, first_difference, ratio
-from mmspec.contenders import (
+from mmspec.compare.comparison import Comparer, first_difference, ratio
+from mmspec.drafting import draft_for
+from mmspec.errors import OptionError
+from mmspec.modalities.whisper.checkpoint import Whisper
+from mmspec.tasks.asr.peers import (
     DecodeWatch,
     MMSpecContender,
     Outcome,
@@ -21,10 +24,7 @@ from mmspec.contenders import (
     quiet,
     untouched,
 )
-from mmspec.drafting import draft_for
-from mmspec.errors import OptionError
-from mmspec.modalities.whisper import Whisper
-from mmspec.transcriber import Transcriber
+from mmspec.tasks.asr.transcriber import Transcriber
 from tests.modalities.tiny import speech, tiny, tiny_processor
 
 PEERS = ("plain", "hf", "hf-assisted")
@@ -33,7 +33,7 @@ PEERS = ("plain", "hf", "hf-assisted")
 def transcriber(draft: Any = "none", gamma: int | str = 3) -> Transcriber:
     whisper = Whisper.of(tiny(1), tiny_processor())
     if draft == "model":
-        from mmspec.modalities.whisper_draft import ModelDraft
+        from mmspec.modalities.whisper.draft import ModelDraft
 
         kind: Any = ModelDraft(whisper, Whisper.of(tiny(2), tiny_processor()))
     else:

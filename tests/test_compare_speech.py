@@ -11,15 +11,14 @@ from rich.console import Console
 from transformers import LogitsProcessor
 
 import mmspec
-from mmspec.compare import Comparer, code_difference
-from mmspec.contenders import Outcome, Unavailable
+from mmspec.compare.comparison import Comparer, code_difference
 from mmspec.errors import OptionError
 from mmspec.factorizations import Cell, Codebook, DelayedFrames
-from mmspec.modalities.pair import NoDraft
+from mmspec.modalities.base.pair import NoDraft
 from mmspec.modalities.speech.family import Family
-from mmspec.render import comparison_table
-from mmspec.speaker import Speaker
-from mmspec.speech_contenders import (
+from mmspec.output.render import comparison_table
+from mmspec.tasks.asr.peers import Outcome, Unavailable
+from mmspec.tasks.tts.peers import (
     LoopWatch,
     MMSpecSpeaker,
     SpeakRequest,
@@ -28,6 +27,7 @@ from mmspec.speech_contenders import (
     plain_of,
     step_of,
 )
+from mmspec.tasks.tts.speaker import Speaker
 from tests.modalities.speech import bed_csm, bed_dia
 from tests.modalities.speech.bed_musicgen import tiny, tiny_decoder
 from tests.speaking_support import processor
@@ -149,7 +149,7 @@ class TestPeers:
 
 def test_the_time_of_a_loop_leaves_its_first_step_out(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([5.0, 6.5, 9.0])
-    monkeypatch.setattr("mmspec.speech_contenders.time.perf_counter", lambda: next(times))
+    monkeypatch.setattr("mmspec.tasks.tts.peers.time.perf_counter", lambda: next(times))
     watch = LoopWatch()
     assert watch.decode_s == 0.0
     for length in (1, 2, 3):

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import mmspec
-from mmspec.compare import Comparer
-from mmspec.contenders import Outcome, Unavailable
+from mmspec.compare.comparison import Comparer
 from mmspec.drafting import Thinned
 from mmspec.errors import OptionError
-from mmspec.vision_contenders import HIDES_IMAGES, LookRequest, MMSpecLooker, TransformersLooker
+from mmspec.tasks.asr.peers import Outcome, Unavailable
+from mmspec.tasks.vlm.peers import HIDES_IMAGES, LookRequest, MMSpecLooker, TransformersLooker
 from tests.modalities.tiny_looking import model, picture, processor
 
 FEW = LookRequest(max_new_tokens=8)

@@ -14,11 +14,14 @@ import soundfile
 from rich.console import Console
 
 from mmspec import loading
-from mmspec.cli import demo_hearing, demo_looking, demo_speaking, side_by_side
-from mmspec.cli.demo_speaking import Spoken
-from mmspec.cli.side_by_side import Pair, in_turn, speed
-from mmspec.code_files import read_codes
+from mmspec.compare.comparison import side_by_side
+from mmspec.compare.side_by_side import Pair, in_turn, speed
 from mmspec.page import PageData, render_page
+from mmspec.tasks.asr import demo as demo_hearing
+from mmspec.tasks.tts import demo as demo_speaking
+from mmspec.tasks.tts.code_files import read_codes
+from mmspec.tasks.tts.demo import Spoken
+from mmspec.tasks.vlm import demo as demo_looking
 from tests import speaking_support
 from tests.cli_support import Here
 from tests.modalities import tiny_looking

@@ -10,8 +10,16 @@ from pathlib import Path
 import pytest
 
 from mmspec.errors import InputError
-from mmspec.formats import dump_json, one_line, output_names, to_json, to_srt, to_vtt, write_atomic
-from mmspec.hypotheses import read_hypotheses
+from mmspec.output.formats import (
+    dump_json,
+    one_line,
+    output_names,
+    to_json,
+    to_srt,
+    to_vtt,
+    write_atomic,
+)
+from mmspec.output.hypotheses import read_hypotheses
 
 HOSTILE = "a\x1b[31mred\x1b]0;title\x07\r\nb\u2028c\u202ed\x00\x9be\ud800"
 

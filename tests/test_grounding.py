@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from mmspec.errors import OptionError
-from mmspec.grounding import (
+from mmspec.report.grounding import (
     Grounding,
     add_shares,
     log_prob_drops,
     share_by_class,
     threshold_of,
 )
-from mmspec.report import Tally
-from mmspec.trace import Origin
+from mmspec.report.report import Tally
+from mmspec.report.trace import Origin
 
 
 def rows(seed: int, count: int = 7, vocab: int = 11) -> Tensor:

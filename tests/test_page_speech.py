@@ -17,25 +17,18 @@ from PIL import Image
 
 import mmspec
 from mmspec.cli.page import SpeechEntries
-from mmspec.codebooks import CodeShare
-from mmspec.codec_parity import when_decided
-from mmspec.compare import Comparison, Difference
+from mmspec.compare.code_parity import when_decided
+from mmspec.compare.comparison import Comparison, Difference
 from mmspec.factorizations import Codebook, DelayedFrames
-from mmspec.grounding import Grounding, share_by_class
-from mmspec.page import (
-    CodeTexts,
-    Failure,
-    PageData,
-    Utterance,
-    code_grid,
-    render_page,
-    utterance_of,
-)
-from mmspec.page.code_grid import CELL_PX, HEAD_PX, STRIP_FRAMES
+from mmspec.page import CodeTexts, Failure, PageData, Utterance, render_page, utterance_of
 from mmspec.page.spectrogram import colours
 from mmspec.page.wording import SPOKEN
-from mmspec.speech import Speech
-from mmspec.trace import Round
+from mmspec.report.by_codebook import CodeShare
+from mmspec.report.grounding import Grounding, share_by_class
+from mmspec.report.trace import Round
+from mmspec.tasks.tts import code_grid
+from mmspec.tasks.tts.code_grid import CELL_PX, HEAD_PX, STRIP_FRAMES
+from mmspec.tasks.tts.result import Speech
 from tests.cli_support import Here
 from tests.page_support import Element, Page, round_of, tallied
 from tests.speaking_support import SHORT, saved

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmspec.compare import Comparison
-from mmspec.description import Description
-from mmspec.grounding import Grounding, share_by_class
+from mmspec.compare.comparison import Comparison
 from mmspec.page import Failure, PageData, Sight, TokenTexts, picture_of, render_page, sight_of
 from mmspec.page.pictures import FINE, SMALL
 from mmspec.page.wording import READ, SEEN
-from mmspec.trace import Round
+from mmspec.report.grounding import Grounding, share_by_class
+from mmspec.report.trace import Round
+from mmspec.tasks.vlm.result import Description
 from tests.cli_support import Here
 from tests.modalities.pdfs import document, text
 from tests.modalities.tiny_looking import picture, saved

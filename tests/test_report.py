@@ -14,7 +14,7 @@ import torch
 
 from mmspec.clock import PHASES, Clock
 from mmspec.prefix import Prefix
-from mmspec.report import Report, Tally
+from mmspec.report.report import Report, Tally
 from mmspec.streaming import TextPieces
 from tests.toys import CPU, DRAFTERS, PROMPT, a_round, decode, drafter_for, ordinary, toy_law
 

@@ -15,7 +15,7 @@ import pytest
 import mmspec
 from mmspec.errors import OptionError
 from mmspec.loading import sample_path
-from mmspec.modalities.audio import load_audio
+from mmspec.modalities.media.audio import load_audio
 from tests.cli_support import Here
 from tests.modalities.test_whisper_state import counting
 from tests.modalities.tiny import speech, tiny, tiny_processor

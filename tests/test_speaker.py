@@ -11,10 +11,10 @@ import pytest
 import soundfile
 
 import mmspec
-from mmspec.code_files import read_codes
 from mmspec.compat import quiet
 from mmspec.errors import InputError, MMSpecError, ModelError, OptionError
-from mmspec.speaker import Speaker
+from mmspec.tasks.tts.code_files import read_codes
+from mmspec.tasks.tts.speaker import Speaker
 from tests.modalities.speech import bed_csm, bed_orpheus, bed_valle
 from tests.modalities.speech.bed_musicgen import tiny, tiny_decoder
 from tests.speaking_support import Voice, processor, saved

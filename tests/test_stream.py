@@ -17,8 +17,8 @@ import mmspec
 from mmspec.cli.live import OnTerminal
 from mmspec.cli.sources import in_background, paced, raw
 from mmspec.loading import sample_path
-from mmspec.modalities.audio import load_audio
-from mmspec.modalities.whisper_stream import SpeechStream
+from mmspec.modalities.media.audio import load_audio
+from mmspec.modalities.whisper.stream import SpeechStream
 from tests.cli_support import Done, Here, Place, make_place
 from tests.modalities.tiny import speech
 

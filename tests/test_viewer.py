@@ -14,11 +14,11 @@ from PIL import Image
 
 import mmspec
 from mmspec.errors import InputError, ModelError, OptionError
-from mmspec.modalities.documents import BadPage
+from mmspec.modalities.base.processors import ImageAndText
+from mmspec.modalities.base.prompting import Instruction
+from mmspec.modalities.media.documents import BadPage
 from mmspec.modalities.vlm.looking import MOST_NEW_TOKENS, Look, generation_options
-from mmspec.modalities.vlm.processors import ImageAndText
-from mmspec.modalities.vlm.prompting import Instruction
-from mmspec.viewer import Viewer
+from mmspec.tasks.vlm.viewer import Viewer
 from tests.modalities import tiny_crossing, tiny_prefix
 from tests.modalities.pdfs import document, text
 from tests.modalities.test_vlm_given import NeverTheNth, StopAfter

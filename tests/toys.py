@@ -45,9 +45,9 @@ from mmspec.proposals import (
     SwitchDrafter,
 )
 from mmspec.proposals.hypothesis import tree_of
+from mmspec.report.trace import Round
 from mmspec.state import DecoderState
 from mmspec.target import Pass
-from mmspec.trace import Round
 
 V = 13
 """Units in the usual toy vocabulary."""

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from mmspec.acceptance._checks import check_block
-from mmspec.acceptance._laws import live_units, pick
+from mmspec.acceptance.checks import check_block
 from mmspec.acceptance.decision import Decision
+from mmspec.acceptance.distributions import live_units, pick
 
 
 def greedy(target_logits: Tensor, draft_ids: Tensor, draft_lengths: Tensor) -> Decision:

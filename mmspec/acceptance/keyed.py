@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmspec.acceptance._checks import check_block, check_noise
+from mmspec.acceptance.checks import check_block, check_noise
 from mmspec.acceptance.decision import Decision
 from mmspec.acceptance.greedy import follow
 

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from mmspec.acceptance._checks import check_block, check_chances
-from mmspec.acceptance._laws import closing_law, draw, live_units, pick, target_law
+from mmspec.acceptance.checks import check_block, check_chances
 from mmspec.acceptance.decision import Decision
+from mmspec.acceptance.distributions import closing_law, draw, live_units, pick, target_law
 
 
 def token(

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from mmspec.acceptance._checks import check_chances, check_noise
-from mmspec.acceptance._laws import draw, target_law
+from mmspec.acceptance.checks import check_chances, check_noise
+from mmspec.acceptance.distributions import draw, target_law
 
 
 def own_choices(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mmspec.errors import InputError
-from mmspec.modalities.audio import duration_s, load_audio
+from mmspec.modalities.media.audio import duration_s, load_audio
 
 REFERENCE_NAME = "transcripts.tsv"
 

@@ -12,9 +12,9 @@ from mmspec.bench.cases import Case
 from mmspec.bench.measuring import Measured, Say, measure
 from mmspec.bench.plan import Plan
 from mmspec.bench.summary import Quality, Versus, ours_summary, quality_of, versus
-from mmspec.compare import Field
-from mmspec.contenders import Contender
-from mmspec.settings import PEERS
+from mmspec.compare.comparison import Field
+from mmspec.tasks.asr.peers import Contender
+from mmspec.tasks.settings import PEERS
 
 BENCH_VERSION = 1
 """Schema of the result file."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mmspec.bench.cases import Case
-from mmspec.contenders import Contender, Outcome, one_reason
+from mmspec.tasks.asr.peers import Contender, Outcome, one_reason
 
 Say = Callable[[str, int], None]
 """Told what begins now, and how many such steps there are (0 where nobody knows yet)."""

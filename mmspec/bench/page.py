@@ -7,7 +7,7 @@ from typing import Any
 
 from mmspec.bench.contest import Result
 from mmspec.bench.measuring import Measured
-from mmspec.compare import Comparison
+from mmspec.compare.comparison import Comparison
 from mmspec.page import Decoded, Failure, PageData, TokenTexts, picture_of, sight_of
 from mmspec.page.wording import SEEN
 

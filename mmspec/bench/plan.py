@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from mmspec.contenders import LOOKUP_TOKENS
 from mmspec.errors import OptionError
-from mmspec.hypotheses import read_hypotheses
-from mmspec.settings import ModelSettings, describe_machine
+from mmspec.output.hypotheses import read_hypotheses
+from mmspec.tasks.asr.peers import LOOKUP_TOKENS
+from mmspec.tasks.settings import ModelSettings, describe_machine
 
 FEWEST_PAIRS = 5
 

@@ -9,10 +9,10 @@ from typing import Any
 from mmspec.bench.cases import Case
 from mmspec.bench.measuring import Measured
 from mmspec.bench.spread import Spread
-from mmspec.compare import ratio
-from mmspec.contenders import Outcome
-from mmspec.report import Report
-from mmspec.totals import total
+from mmspec.compare.comparison import ratio
+from mmspec.report.report import Report
+from mmspec.report.totals import total
+from mmspec.tasks.asr.peers import Outcome
 
 Quality = Callable[[Sequence[tuple[Case, Outcome]]], float | None]
 """How good outcomes are, given what their cases really hold; None where no case tells."""

@@ -11,8 +11,8 @@ from rich.text import Text
 from mmspec.bench.contest import Result
 from mmspec.bench.spread import Spread
 from mmspec.bench.summary import Versus
-from mmspec.formats import one_line
-from mmspec.render import ASSISTED_DIFFERS, codebooks, new_table, percent, plain_text
+from mmspec.output.formats import one_line
+from mmspec.output.render import ASSISTED_DIFFERS, codebooks, new_table, percent, plain_text
 
 
 def result_tables(result: Result) -> list[Table]:

@@ -19,7 +19,6 @@ import typer
 
 from mmspec.cli.bench import bench_app
 from mmspec.cli.caption import caption
-from mmspec.cli.console import ReaderGoneError, complain, unforeseen, until_reader_leaves
 from mmspec.cli.demo import demo
 from mmspec.cli.info import info
 from mmspec.cli.ocr import ocr
@@ -27,6 +26,7 @@ from mmspec.cli.parity import parity_app
 from mmspec.cli.speak import speak
 from mmspec.cli.transcribe import transcribe
 from mmspec.errors import MMSpecError
+from mmspec.output.console import ReaderGoneError, complain, unforeseen, until_reader_leaves
 
 EPILOG = """
 Try it, offline, in seconds: [bold]mmspec demo[/bold]

@@ -8,15 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from mmspec.cli import options as o
-from mmspec.cli.console import (
+from mmspec.cli.settings import OutputSettings, check_apart, check_place, peers_of
+from mmspec.errors import OptionError
+from mmspec.output.console import (
     Steps,
     offline_if_unreachable,
     quiet_libraries,
     stderr,
     until_reader_leaves,
 )
-from mmspec.cli.settings import OutputSettings, check_apart, check_place, peers_of
-from mmspec.errors import OptionError
 
 bench_app = typer.Typer(
     name="bench", help="Measure, by the benchmark contract.", no_args_is_help=True
@@ -125,8 +125,8 @@ def asr(
     _check_places(json, markdown)
     offline_if_unreachable([target, *(draft or [])])
     with quiet_libraries(verbose):
-        from mmspec.bench.asr import Plan, run
-        from mmspec.contenders import Request
+        from mmspec.tasks.asr.bench import Plan, run
+        from mmspec.tasks.asr.peers import Request
 
         plan = Plan(
             files=files or embedded_clips(),
@@ -209,8 +209,8 @@ def vlm(
     _check_places(json, markdown, report)
     offline_if_unreachable([target, *(draft or [])])
     with quiet_libraries(verbose):
-        from mmspec.bench.images import image_files
-        from mmspec.bench.vlm import Plan, run
+        from mmspec.tasks.vlm.bench import Plan, run
+        from mmspec.tasks.vlm.bench_cases import image_files
 
         plan = Plan(
             files=image_files(images or []),
@@ -311,8 +311,8 @@ def tts(
         raise OptionError("--seconds, --max-new-tokens: found both, expected one of them")
     offline_if_unreachable([target, listener or "sample", *(draft or [])])
     with quiet_libraries(verbose):
-        from mmspec.bench.tts import Plan, run, sentences_file
-        from mmspec.speech_contenders import SpeakRequest
+        from mmspec.tasks.tts.bench import Plan, run, sentences_file
+        from mmspec.tasks.tts.peers import SpeakRequest
 
         plan = Plan(
             files=[sentences_file(texts)],
@@ -339,7 +339,7 @@ def tts(
 
 def embedded_clips() -> list[Path]:
     """The clips that come with mmspec."""
-    from mmspec.cli.demo_hearing import demo_clips
+    from mmspec.tasks.asr.demo import demo_clips
 
     return [path for path, _ in demo_clips()]
 
@@ -367,7 +367,7 @@ def _write(result: Any, json: Path | None, markdown: Path | None) -> None:
     from rich.console import Console
 
     from mmspec.bench.tables import notes, result_tables, to_markdown
-    from mmspec.formats import dump_json, write_atomic
+    from mmspec.output.formats import dump_json, write_atomic
 
     # Files first: whoever reads standard output may go away.
     if json is not None:
@@ -382,7 +382,7 @@ def _write(result: Any, json: Path | None, markdown: Path | None) -> None:
 
 def _write_page(result: Any, report: Path, grounding: float | None) -> None:
     from mmspec.bench.page import page_of
-    from mmspec.formats import write_atomic
+    from mmspec.output.formats import write_atomic
     from mmspec.page import render_page
 
     write_atomic(report, render_page(page_of(result, grounding)))
@@ -398,7 +398,7 @@ def _write_speeches(result: Any, report: Path) -> None:
 
 
 def _frozen(settings: dict[str, Any]) -> Any:
-    from mmspec.render import plain_text
+    from mmspec.output.render import plain_text
 
     versions = settings["versions"]
     facts = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mmspec.cli import options as o
 from mmspec.cli.settings import LOOK_FORMATS, OutputSettings, peers_of
 from mmspec.errors import OptionError
-from mmspec.settings import LookingSettings
+from mmspec.tasks.settings import LookingSettings
 
 
 def caption(

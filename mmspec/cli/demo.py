@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from mmspec.cli import options as o
-from mmspec.cli.console import quiet_libraries
 from mmspec.cli.settings import OutputSettings
-from mmspec.settings import ModelSettings
+from mmspec.output.console import quiet_libraries
+from mmspec.tasks.settings import ModelSettings
 
 DemoTarget = Annotated[
     str, typer.Option("--target", "-t", metavar="MODEL", help="Whose transcripts they are.")
@@ -58,9 +58,10 @@ def demo(
     """
     from rich.console import Console
 
-    from mmspec.cli import demo_looking, demo_speaking
-    from mmspec.cli.demo_hearing import hear
-    from mmspec.render import plain_text
+    from mmspec.output.render import plain_text
+    from mmspec.tasks.asr.demo import hear
+    from mmspec.tasks.tts import demo as demo_speaking
+    from mmspec.tasks.vlm import demo as demo_looking
 
     models = ModelSettings(target, draft, gamma, threads=threads)
     models.check()
@@ -79,7 +80,7 @@ def demo(
                     parts.append(part(gamma, console, report is not None))
     if report is not None:
         from mmspec.cli.page import write_page
-        from mmspec.settings import as_json
+        from mmspec.tasks.settings import as_json
 
         write_page(report, as_json(models), [entry for _, entries in parts for entry in entries])
     console.print(plain_text("Next: mmspec transcribe FILE -t DIR_OR_HUB_ID -d ngram --compare hf"))

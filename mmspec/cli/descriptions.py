@@ -8,7 +8,7 @@ from typing import Any
 
 from mmspec.cli.output import Output
 from mmspec.cli.settings import OutputSettings
-from mmspec.formats import neutral, one_line, to_json, write_atomic
+from mmspec.output.formats import neutral, one_line, to_json, write_atomic
 
 PAGE_BREAK = "\f"
 """Between the pages of a text, as other programs that make text of documents write it."""

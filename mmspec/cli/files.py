@@ -9,7 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from mmspec.cli.console import (
+from mmspec.cli.output import Output
+from mmspec.cli.settings import OutputSettings
+from mmspec.errors import MMSpecError, ModelError, OptionError
+from mmspec.output.console import (
     Steps,
     complain,
     offline_if_unreachable,
@@ -17,10 +20,7 @@ from mmspec.cli.console import (
     stderr,
     unforeseen,
 )
-from mmspec.cli.output import Output
-from mmspec.cli.settings import OutputSettings
-from mmspec.errors import MMSpecError, ModelError, OptionError
-from mmspec.settings import ModelSettings, as_json, describe_machine
+from mmspec.tasks.settings import ModelSettings, as_json, describe_machine
 
 
 class FilesRun(ABC):
@@ -150,7 +150,7 @@ class FilesRun(ABC):
         )
 
     def _tables(self) -> None:
-        from mmspec.render import comparison_notes, comparison_table, report_table
+        from mmspec.output.render import comparison_notes, comparison_table, report_table
 
         wanted = self._wanted.table
         show = self._console.is_terminal if wanted is None else wanted

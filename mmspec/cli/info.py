@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from mmspec.cli import options as o
-from mmspec.cli.console import offline_if_unreachable, quiet_libraries
 from mmspec.errors import MMSpecError, ModelError
+from mmspec.output.console import offline_if_unreachable, quiet_libraries
 
 Facts = list[tuple[str, str]]
 
@@ -48,7 +48,7 @@ def info(
     mmspec info DIR/whisper-base --draft DIR/whisper-tiny.en --draft early-exit:3
     """
     if model is None:
-        from mmspec.cli.info_vision import families
+        from mmspec.tasks.vlm.info import families
 
         _show("Families, by transformers' model type", families())
         return 0
@@ -62,7 +62,7 @@ def info(
 def _facts(name: str, drafts: list[str], device: str | None, trust_remote_code: bool) -> Facts:
     from mmspec.loading import load_model
     from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
-    from mmspec.modalities.whisper import Whisper
+    from mmspec.modalities.whisper.checkpoint import Whisper
 
     try:
         model = load_model(name, device, None, True, trust_remote_code)
@@ -72,7 +72,8 @@ def _facts(name: str, drafts: list[str], device: str | None, trust_remote_code: 
             raise
         return [("type", kind), ("usable", f"no: {error}")]
     if not isinstance(model, Whisper):
-        from mmspec.cli import info_speech, info_vision
+        from mmspec.tasks.tts import info as info_speech
+        from mmspec.tasks.vlm import info as info_vision
 
         about: Any = info_speech if isinstance(model, Voice) else info_vision
         machine = _machine_facts(model)
@@ -143,7 +144,7 @@ def _drafters(whisper: Any) -> Facts:
 def _fit(whisper: Any, draft: str, trust_remote_code: bool) -> str:
     """Whether a drafter fits, and how."""
     from mmspec.drafting import draft_for
-    from mmspec.modalities.whisper_draft import ModelDraft
+    from mmspec.modalities.whisper.draft import ModelDraft
 
     def ears(kind: ModelDraft) -> str:
         if kind.shares_encoder:
@@ -184,7 +185,7 @@ def _show(model: str, facts: Facts) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from mmspec.render import new_table, plain_text
+    from mmspec.output.render import new_table, plain_text
 
     table = new_table(model, show_header=False, pad_edge=False)
     table.add_column(style="cyan", overflow="fold", max_width=30)

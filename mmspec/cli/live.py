@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from mmspec.cli.console import Steps, complain, offline_if_unreachable, quiet_libraries, stderr
 from mmspec.cli.settings import LiveSettings, OutputSettings
 from mmspec.cli.sources import RATE, in_background, paced, raw
 from mmspec.errors import InputError
-from mmspec.formats import neutral, one_line, to_json, write_atomic
-from mmspec.settings import ModelSettings, as_json, describe_machine
+from mmspec.output.console import Steps, complain, offline_if_unreachable, quiet_libraries, stderr
+from mmspec.output.formats import neutral, one_line, to_json, write_atomic
+from mmspec.tasks.settings import ModelSettings, as_json, describe_machine
 
 
 class Display(Protocol):
@@ -144,7 +144,7 @@ class LiveRun:
     def _chunks(self) -> Iterator[Any]:
         if str(self._file) == "-":
             return in_background(raw(sys.stdin.buffer, self._settings.raw))
-        from mmspec.modalities.audio import load_audio
+        from mmspec.modalities.media.audio import load_audio
 
         samples, size = load_audio(self._file), max(1, round(self._settings.step_s * RATE))
         if self._settings.pace > 0:
@@ -205,7 +205,7 @@ class LiveRun:
         write_atomic(self._wanted.json, document)
 
     def _tables(self, session: Any) -> None:
-        from mmspec.render import plain_text, report_table
+        from mmspec.output.render import plain_text, report_table
 
         wanted = self._wanted.table
         show = self._console.is_terminal if wanted is None else wanted

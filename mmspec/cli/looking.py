@@ -11,7 +11,7 @@ from typing import Any
 from mmspec.cli.descriptions import Descriptions, name_of
 from mmspec.cli.files import FilesRun
 from mmspec.cli.readings import Reading, Readings
-from mmspec.hypotheses import read_hypotheses
+from mmspec.output.hypotheses import read_hypotheses
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class CaptionRun(FilesRun):
         )
 
     def _new_comparer(self) -> Any:
-        from mmspec.compare import Comparer
+        from mmspec.compare.comparison import Comparer
 
         return Comparer(self._model, self._peers, packed=self._models.packed)
 
@@ -123,8 +123,8 @@ class CaptionRun(FilesRun):
         request = self._request_for(item)
         if self._comparer is None:
             return self._model.describe(**request), None
-        from mmspec.contenders import Outcome
-        from mmspec.vision_contenders import LookRequest
+        from mmspec.tasks.asr.peers import Outcome
+        from mmspec.tasks.vlm.peers import LookRequest
 
         asked = LookRequest(**{of.name: self._request[of.name] for of in fields(LookRequest)})
         if not self._done_reports:
@@ -155,7 +155,7 @@ class CaptionRun(FilesRun):
         self._say_faults(item.path, outcome.report)
 
     def _overview(self) -> Any:
-        from mmspec.render import overview_table
+        from mmspec.output.render import overview_table
 
         return overview_table(self._done_reports, measure="image")
 
@@ -186,7 +186,7 @@ class ReadRun(CaptionRun):
         return super()._settings() | {"reading": self._reading, "dpi": self._dpi}
 
     def _items(self) -> Iterator[Item]:
-        from mmspec.modalities.documents import BadPage, pages
+        from mmspec.modalities.media.documents import BadPage, pages
 
         place = 0
         for file, path in enumerate(self._files):

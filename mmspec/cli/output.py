@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from mmspec.cli.settings import OutputSettings
-from mmspec.formats import one_line, output_names, to_json, to_srt, to_vtt, write_atomic
+from mmspec.output.formats import one_line, output_names, to_json, to_srt, to_vtt, write_atomic
 
 
 class Output:

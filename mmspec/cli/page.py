@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mmspec.formats import write_atomic
+from mmspec.output.formats import write_atomic
 from mmspec.page import (
     CodeTexts,
     Decoded,
@@ -21,8 +21,8 @@ from mmspec.page import (
     utterance_of,
 )
 from mmspec.page.pictures import COARSE, FINE, Picture
-from mmspec.page.speeches import SOUND_ROOM
 from mmspec.page.wording import READ, SEEN, SPOKEN
+from mmspec.tasks.tts.page import SOUND_ROOM
 
 FINE_PICTURES = 40
 """Further ones are coarser: a book has to stay a file that opens."""
@@ -84,7 +84,7 @@ class SightEntries:
 
     def picture(self, image: Any) -> Picture:
         """What is kept of an image, however it is given."""
-        from mmspec.modalities.images import open_image
+        from mmspec.modalities.media.images import open_image
 
         if isinstance(image, Picture):
             return image

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from mmspec.cli import options as o
-from mmspec.cli.console import until_reader_leaves
+from mmspec.output.console import until_reader_leaves
 
 parity_app = typer.Typer(
     name="parity", help="Compare what two runs wrote, id for id.", no_args_is_help=True
@@ -51,9 +51,9 @@ def codec(
     mmspec parity codec plain.wav speculative.wav
     mmspec parity codec mine.npz theirs.npy --json parity.json
     """
-    from mmspec.code_files import read_codes
-    from mmspec.codec_parity import compare_codes
-    from mmspec.formats import dump_json, write_atomic
+    from mmspec.compare.code_parity import compare_codes
+    from mmspec.output.formats import dump_json, write_atomic
+    from mmspec.tasks.tts.code_files import read_codes
 
     one, other = read_codes(first), read_codes(second)
     found = compare_codes(
@@ -72,7 +72,7 @@ def codec(
 def _show(files: list[tuple[Path, Any]], found: Any) -> None:
     from rich.console import Console
 
-    from mmspec.render import new_table, plain_text
+    from mmspec.output.render import new_table, plain_text
 
     table = new_table(show_header=False, pad_edge=False)
     table.add_column(style="cyan", no_wrap=True)
@@ -85,7 +85,7 @@ def _show(files: list[tuple[Path, Any]], found: Any) -> None:
 
 
 def _sentence(found: Any) -> str:
-    from mmspec.codec_parity import TIE, Verdict
+    from mmspec.compare.code_parity import TIE, Verdict
 
     if found.verdict is Verdict.EQUAL:
         return "equal: every code of every codebook"

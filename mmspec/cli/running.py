@@ -11,8 +11,8 @@ from typing import Any
 from mmspec.cli.files import FilesRun
 from mmspec.cli.output import Transcripts
 from mmspec.cli.settings import OutputSettings
-from mmspec.hypotheses import Hypothesis, read_hypotheses
-from mmspec.settings import ModelSettings
+from mmspec.output.hypotheses import Hypothesis, read_hypotheses
+from mmspec.tasks.settings import ModelSettings
 
 
 class Run(FilesRun):
@@ -54,7 +54,7 @@ class Run(FilesRun):
             self._hypotheses = ["" if text is None else text for text in found]
 
     def _new_comparer(self) -> Any:
-        from mmspec.compare import Comparer
+        from mmspec.compare.comparison import Comparer
 
         return Comparer(self._model, self._peers, packed=self._models.packed)
 
@@ -98,7 +98,7 @@ class Run(FilesRun):
             self._steps.advance()
 
     def _settle(self, path: Path, outcome: Any, output: Transcripts) -> None:
-        from mmspec.modalities.audio import load_audio
+        from mmspec.modalities.media.audio import load_audio
 
         if isinstance(outcome, Exception):
             self._failed(path, outcome, output)
@@ -108,7 +108,7 @@ class Run(FilesRun):
     def _done(
         self, path: Path, said: Any, samples: Any, compared: Any, output: Transcripts
     ) -> None:
-        from mmspec.modalities.audio import duration_s
+        from mmspec.modalities.media.audio import duration_s
 
         self._done_reports.append((path.name, duration_s(samples), said.report))
         if compared is not None:
@@ -119,7 +119,7 @@ class Run(FilesRun):
     def _transcribe(
         self, path: Path, hypothesis: Hypothesis | None
     ) -> tuple[Any, Any, dict[str, Any] | None]:
-        from mmspec.modalities.audio import load_audio
+        from mmspec.modalities.media.audio import load_audio
 
         samples = load_audio(path)
         if self._comparer is not None and not self._done_reports:
@@ -129,7 +129,7 @@ class Run(FilesRun):
         said, end_to_end_s = self._timed(samples, hypothesis)
         if self._comparer is None:
             return said, samples, None
-        from mmspec.contenders import Outcome, Request
+        from mmspec.tasks.asr.peers import Outcome, Request
 
         self._steps.say(f"{path.name}: peers")
         ours = Outcome(said.ids, said.text, said.report.decode_seconds, end_to_end_s, said.report)
@@ -148,7 +148,7 @@ class Run(FilesRun):
         return said, time.perf_counter() - start
 
     def _warm_up(self, samples: Any, hypothesis: Any) -> None:
-        from mmspec.contenders import Request
+        from mmspec.tasks.asr.peers import Request
 
         request = Request(**self._request)
         self._comparer.warm_up(samples, request)
@@ -156,6 +156,6 @@ class Run(FilesRun):
         self._model.transcribe(samples, sampling_rate=16_000, hypothesis=hypothesis, **few)
 
     def _overview(self) -> Any:
-        from mmspec.render import overview_table
+        from mmspec.output.render import overview_table
 
         return overview_table(self._done_reports)

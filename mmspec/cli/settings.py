@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mmspec.errors import InputError, OptionError
-from mmspec.formats import FORMATS, output_names
-from mmspec.settings import PEERS
+from mmspec.output.formats import FORMATS, output_names
+from mmspec.tasks.settings import PEERS
 
 LOOK_FORMATS = ("txt", "json")
 """How what was said of images can be written."""
@@ -93,7 +93,7 @@ class SpeechSettings(OutputSettings):
             OptionError: too many texts for one file.
             InputError: nobody named a file, and ours is taken.
         """
-        from mmspec.code_files import sidecar
+        from mmspec.tasks.tts.code_files import sidecar
 
         def named(folder: Path, name: str) -> Path:
             place = folder / f"{name}.{self.format}"

@@ -10,7 +10,7 @@ import typer
 from mmspec.cli import options as o
 from mmspec.cli.settings import SpeechSettings, peers_of
 from mmspec.errors import OptionError
-from mmspec.settings import SpeakingSettings
+from mmspec.tasks.settings import SpeakingSettings
 
 
 def speak(
@@ -128,7 +128,7 @@ def speak(
       mmspec speak "Hello." -t DIR --stream | aplay -q -t raw -f S16_LE -r 16000
     """
     from mmspec.cli.speaking import SpeakRun, read_texts, stream_aloud
-    from mmspec.code_files import SOUND_FORMATS
+    from mmspec.tasks.tts.code_files import SOUND_FORMATS
 
     models = SpeakingSettings(
         target, draft, gamma, device, dtype, packed, threads, trust_remote_code

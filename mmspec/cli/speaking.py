@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from mmspec.cli.console import Steps, offline_if_unreachable, quiet_libraries, stderr
 from mmspec.cli.files import FilesRun
 from mmspec.cli.output import Output
 from mmspec.cli.settings import SpeechSettings
 from mmspec.errors import InputError, OptionError
-from mmspec.settings import SpeakingSettings
+from mmspec.output.console import Steps, offline_if_unreachable, quiet_libraries, stderr
+from mmspec.tasks.settings import SpeakingSettings
 
 NO_CODEC = "this model has no codec: --codes-only writes its codes"
 
@@ -79,7 +79,7 @@ class SpeakRun(FilesRun):
         """Nobody expects codes."""
 
     def _new_comparer(self) -> Any:
-        from mmspec.compare import Comparer
+        from mmspec.compare.comparison import Comparer
 
         return Comparer(self._model, self._peers, packed=self._models.packed)
 
@@ -148,8 +148,8 @@ class SpeakRun(FilesRun):
         if self._comparer is None:
             bar = FrameBar(self._steps, name)
             return self._model.speak(text, **options, streamer=bar), None
-        from mmspec.contenders import Outcome
-        from mmspec.speech_contenders import MMSpecSpeaker, SpeakRequest, frames_of
+        from mmspec.tasks.asr.peers import Outcome
+        from mmspec.tasks.tts.peers import MMSpecSpeaker, SpeakRequest, frames_of
 
         known = {of.name for of in fields(SpeakRequest)}
         asked = SpeakRequest(**{name: options[name] for name in known & options.keys()})
@@ -168,15 +168,15 @@ class SpeakRun(FilesRun):
         return said, self._comparer.compare(text, asked, ours)
 
     def _overview(self) -> Any:
-        from mmspec.render import overview_table, plain_text
-        from mmspec.speech_contenders import step_of
+        from mmspec.output.render import overview_table, plain_text
+        from mmspec.tasks.tts.peers import step_of
 
         table = overview_table(self._done_reports, measure="sound")
         table.title = plain_text(f"A token is {step_of(self._model)}")
         return table
 
     def _title(self, name: str) -> str:
-        from mmspec.speech_contenders import step_of
+        from mmspec.tasks.tts.peers import step_of
 
         return f"{name}: a token is {step_of(self._model)}"
 

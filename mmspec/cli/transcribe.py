@@ -9,7 +9,7 @@ import typer
 from mmspec.cli import options as o
 from mmspec.cli.settings import LiveSettings, OutputSettings, peers_of
 from mmspec.errors import OptionError
-from mmspec.settings import TASKS, THRESHOLDS, ModelSettings, retries
+from mmspec.tasks.settings import TASKS, THRESHOLDS, ModelSettings, retries
 
 
 def transcribe(

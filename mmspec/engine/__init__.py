@@ -1,5 +1,6 @@
 """The engine: rounds of propose, verify and commit, and what decides in them."""
 
+from mmspec.engine.batching import run_together as run_together
 from mmspec.engine.choosing import Chooser as Chooser
 from mmspec.engine.choosing import Sampling as Sampling
 from mmspec.engine.costs import BlockCosts as BlockCosts
@@ -11,7 +12,6 @@ from mmspec.engine.processing import register_block_form as register_block_form
 from mmspec.engine.session import Scores as Scores
 from mmspec.engine.session import Session as Session
 from mmspec.engine.stopping import Stops as Stops
-from mmspec.engine.together import run_together as run_together
 from mmspec.engine.units import SINGLE as SINGLE
 from mmspec.engine.units import Units as Units
 from mmspec.engine.work import Steps as Steps

@@ -12,7 +12,7 @@ from torch import Tensor
 from mmspec import acceptance
 from mmspec.acceptance.frames import FREE, FrameProposal
 from mmspec.acceptance.groups import Approximate
-from mmspec.engine.approximating import Approximating
+from mmspec.engine.lossy import Approximating
 from mmspec.engine.processing import Processors
 from mmspec.errors import ModelError, OptionError
 from mmspec.prefix import Prefix

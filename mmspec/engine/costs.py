@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Collection
 
-from mmspec.proposals.survival import ROW_PRIOR
+from mmspec.proposals.acceptance_rate import ROW_PRIOR
 
 MEMORY = 9
 """Measurements kept per block size."""

@@ -16,9 +16,9 @@ from typing import NamedTuple, Protocol
 
 from mmspec.engine.costs import MEMORY, BlockCosts, typical
 from mmspec.errors import OptionError
+from mmspec.proposals.acceptance_rate import EXPECTED_UNITS, Survival, emitted_units
 from mmspec.proposals.base import Outlook
-from mmspec.proposals.survival import EXPECTED_UNITS, Survival, emitted_units
-from mmspec.trace import Round
+from mmspec.report.trace import Round
 
 CANDIDATES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48)
 MARGIN = 1.02

@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation import logits_process as hf
 
-from mmspec.engine.copies import by_reference
+from mmspec.engine.processor_copies import by_reference
 from mmspec.prefix import Prefix
 
 

@@ -24,9 +24,9 @@ from mmspec.engine.work import Steps, run_alone
 from mmspec.errors import OptionError
 from mmspec.prefix import Prefix
 from mmspec.proposals.base import Drafter, Outlook, Pick, Proposal
-from mmspec.report import Tally
+from mmspec.report.report import Tally
+from mmspec.report.trace import Round
 from mmspec.target import Pass, Target
-from mmspec.trace import Round
 
 NOTHING = Outlook("none", 0.0, 0.0, 0)
 

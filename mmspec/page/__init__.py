@@ -7,11 +7,11 @@ plain data, `render_page` turns that into HTML.
 from mmspec.page.data import Decoded, Failure, PageData
 from mmspec.page.pictures import picture_of
 from mmspec.page.pieces import TokenTexts
-from mmspec.page.recordings import Recording, recording_of
 from mmspec.page.rendering import render_page
-from mmspec.page.sights import Sight, sight_of
 from mmspec.page.spectrogram import log_mel
-from mmspec.page.speeches import CodeTexts, Utterance, utterance_of
+from mmspec.tasks.asr.page import Recording, recording_of
+from mmspec.tasks.tts.page import CodeTexts, Utterance, utterance_of
+from mmspec.tasks.vlm.page import Sight, sight_of
 
 __all__ = [
     "CodeTexts",

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from mmspec.grounding import Grounding
 from mmspec.page.pieces import Piece
 from mmspec.page.wording import ANYTHING, HEARD, Wording
 from mmspec.prefix import Frame
-from mmspec.report import Report
-from mmspec.trace import Origin, Round
+from mmspec.report.grounding import Grounding
+from mmspec.report.report import Report
+from mmspec.report.trace import Origin, Round
 
 
 @dataclass(frozen=True, slots=True)

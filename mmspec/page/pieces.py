@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mmspec.formats import neutral
+from mmspec.output.formats import neutral
 from mmspec.streaming import UNFINISHED, TextPieces
 
 SPACES = {" ": "␣", "\n": "↵", "\t": "⇥"}

@@ -1,5 +1,6 @@
 """Drafters: whatever proposes. None of them can change the output."""
 
+from mmspec.proposals.acceptance_rate import Survival as Survival
 from mmspec.proposals.base import Drafter as Drafter
 from mmspec.proposals.base import Outlook as Outlook
 from mmspec.proposals.base import Pick as Pick
@@ -18,5 +19,4 @@ from mmspec.proposals.ngram import NgramDrafter as NgramDrafter
 from mmspec.proposals.overlap import OverlapDrafter as OverlapDrafter
 from mmspec.proposals.relay import RelayDrafter as RelayDrafter
 from mmspec.proposals.scripted import ScriptedDrafter as ScriptedDrafter
-from mmspec.proposals.survival import Survival as Survival
 from mmspec.proposals.switch import SwitchDrafter as SwitchDrafter

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from mmspec.errors import DraftError
 from mmspec.prefix import Prefix
+from mmspec.proposals.acceptance_rate import EXPECTED_UNITS, ROW_PRIOR, Survival, emitted_units
 from mmspec.proposals.base import Drafter, Outlook, Pick, Proposal
-from mmspec.proposals.survival import EXPECTED_UNITS, ROW_PRIOR, Survival, emitted_units
 
 FARTHEST = 24
 """Drafted units in a row that are looked at when promises are compared."""

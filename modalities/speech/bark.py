@@ -25,7 +25,12 @@ from mmspec.engine.processing import BlockForm, register_block_form
 from mmspec.errors import InputError, ModelError
 from mmspec.factorizations import Codebook, FirstStream, StagedCodes, TimeMajorFrames
 from mmspec.factorizations.codes import Grid
-from mmspec.modalities.decoder import with_module
+from mmspec.modalities.base.checkpoint import Checkpoint as Model
+from mmspec.modalities.base.decoder import with_module
+from mmspec.modalities.base.draft import ModelDraft
+from mmspec.modalities.base.prefix_decoder import PrefixTarget
+from mmspec.modalities.base.preparation import Prepared, check_mode
+from mmspec.modalities.base.request import Request
 from mmspec.modalities.speech.chain import (
     ChainFamily,
     ChainModel,
@@ -41,11 +46,6 @@ from mmspec.modalities.speech.chain import (
 )
 from mmspec.modalities.speech.family import Asked, Said, check_words
 from mmspec.modalities.speech.preparation import Loop, shadow
-from mmspec.modalities.vlm.checkpoint import Checkpoint as Model
-from mmspec.modalities.vlm.draft import ModelDraft
-from mmspec.modalities.vlm.prefixed import PrefixTarget
-from mmspec.modalities.vlm.preparation import Prepared, check_mode
-from mmspec.modalities.vlm.request import Request
 
 if TYPE_CHECKING:
     from mmspec.modalities.speech.checkpoint import Checkpoint

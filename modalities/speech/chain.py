@@ -16,20 +16,20 @@ import torch
 from torch import Tensor
 
 from mmspec.clock import Clock
-from mmspec.codebooks import CodeShare
 from mmspec.engine import BlockCosts, Policy, Sampling, Steps
 from mmspec.errors import InputError, OptionError
 from mmspec.factorizations.codes import Grid
-from mmspec.modalities.pair import Draft, Pair
+from mmspec.modalities.base import family as vlm
+from mmspec.modalities.base.checkpoint import Checkpoint as Model
+from mmspec.modalities.base.draft import ModelDraft
+from mmspec.modalities.base.pair import Draft, Pair
+from mmspec.modalities.base.preparation import Prepared, check_mode, prepare, refusing
+from mmspec.modalities.base.request import Inputs, Request, decoded
 from mmspec.modalities.speech.family import Asked, Family
-from mmspec.modalities.vlm import family as vlm
-from mmspec.modalities.vlm.checkpoint import Checkpoint as Model
-from mmspec.modalities.vlm.draft import ModelDraft
-from mmspec.modalities.vlm.preparation import Prepared, check_mode, prepare, refusing
-from mmspec.modalities.vlm.request import Inputs, Request, decoded
 from mmspec.proposals import Drafter, NgramDrafter
 from mmspec.proposals.runs import RunIndex
-from mmspec.trace import Round
+from mmspec.report.by_codebook import CodeShare
+from mmspec.report.trace import Round
 
 if TYPE_CHECKING:
     from mmspec.modalities.speech.checkpoint import Checkpoint

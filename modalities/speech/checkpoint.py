@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from mmspec.modalities import adapter_for
-from mmspec.modalities.decoder import check_inference_mode
+from mmspec.modalities.base.decoder import check_inference_mode
 from mmspec.modalities.speech.family import Family
 
 

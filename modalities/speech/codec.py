@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations import CodeSteps
-from mmspec.modalities.audio import load_audio
-from mmspec.modalities.decoder import check_inference_mode
+from mmspec.modalities.base.decoder import check_inference_mode
+from mmspec.modalities.media.audio import load_audio
 from mmspec.modalities.speech.codec_stages import Chain, Pointwise, Remembering, Stage, stage_of
 from mmspec.modalities.speech.codec_stream import StreamingDecoder
 from mmspec.modalities.speech.grids import checked_codes

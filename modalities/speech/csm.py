@@ -18,14 +18,14 @@ from torch import Tensor
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations import Codebook, DepthFrames
 from mmspec.factorizations.codes import Grid
-from mmspec.modalities.pair import Draft
+from mmspec.modalities.base.pair import Draft
+from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.speech.checkpoint import Checkpoint
 from mmspec.modalities.speech.csm_request import CsmPrepared, prepare
 from mmspec.modalities.speech.csm_target import CsmTarget
 from mmspec.modalities.speech.depth_drafting import DepthDraft
 from mmspec.modalities.speech.depth_guesses import Guess, repeat_previous
 from mmspec.modalities.speech.family import FrameFamily, Opened, check_words
-from mmspec.modalities.vlm.preparation import Prepared
 from mmspec.prefix import Frame
 
 SPEAKER = re.compile(r"\[\d+\]")

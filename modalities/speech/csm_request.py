@@ -23,10 +23,10 @@ from mmspec.compat import prepared_config
 from mmspec.engine.frames import register_frame_form
 from mmspec.engine.processing import IGNORES_PREFIX
 from mmspec.errors import InputError, OptionError
+from mmspec.modalities.base.preparation import Prepared, check_mode
 from mmspec.modalities.speech.depth import PLACE, only_best
 from mmspec.modalities.speech.preparation import check_guidance, shadow
 from mmspec.modalities.speech.preparation import prepare as prepare_generate
-from mmspec.modalities.vlm.preparation import Prepared, check_mode
 
 PROMPTS = ("input_ids", "inputs_embeds")
 """Either may hold what is to be said."""

@@ -18,12 +18,12 @@ from mmspec.engine.frames import DepthLayout, Layout
 from mmspec.errors import OptionError
 from mmspec.factorizations import DepthFrames
 from mmspec.kernels import PackedLinears
-from mmspec.modalities.decoder import BlockTarget, block_layers
+from mmspec.modalities.base.decoder import BlockTarget, block_layers
+from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.speech.csm_request import CsmPrepared
 from mmspec.modalities.speech.depth import PLACE, Chain, Inside
 from mmspec.modalities.speech.depth_guesses import Guess
 from mmspec.modalities.speech.state import BehindConditioning
-from mmspec.modalities.vlm.preparation import Prepared
 from mmspec.prefix import Frame
 from mmspec.state import DecoderState
 

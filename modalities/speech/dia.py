@@ -23,11 +23,11 @@ from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations import Codebook, DelayedFrames
 from mmspec.factorizations.codes import Grid
 from mmspec.kernels import PackedLinears
-from mmspec.modalities.decoder import DecoderTarget, block_layers, layer_list
+from mmspec.modalities.base.decoder import DecoderTarget, block_layers, layer_list
+from mmspec.modalities.base.preparation import Prepared
+from mmspec.modalities.speech.delay_pattern import whole_rows
 from mmspec.modalities.speech.family import FrameFamily, Opened, check_words
-from mmspec.modalities.speech.rows import whole_rows
 from mmspec.modalities.speech.scoring import FrameScoring
-from mmspec.modalities.vlm.preparation import Prepared
 from mmspec.prefix import Frame
 from mmspec.state import DecoderState
 

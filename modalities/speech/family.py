@@ -11,13 +11,13 @@ from torch import Tensor
 
 from mmspec.acceptance.groups import Approximate
 from mmspec.engine import Sampling, Steps
-from mmspec.engine.account import Account
 from mmspec.engine.frames import Chain, Frames, FrameStops, Layout
+from mmspec.engine.stats import Account
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations.codes import Codebook, Grid
-from mmspec.modalities.pair import Draft, Pair
+from mmspec.modalities.base.pair import Draft, Pair
+from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.speech.heads import FrameHeads
-from mmspec.modalities.vlm.preparation import Prepared
 from mmspec.prefix import Frame
 from mmspec.target import Target
 

@@ -26,13 +26,13 @@ from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations import Codebook, DelayedFrames
 from mmspec.factorizations.codes import Grid
 from mmspec.kernels import PackedLinears
-from mmspec.modalities.decoder import block_layers
+from mmspec.modalities.base.decoder import block_layers
+from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.speech.family import FrameFamily, Opened, check_words
 from mmspec.modalities.speech.higgs_rows import BesideText, HiggsLayout, Marks
-from mmspec.modalities.speech.redrawing import RedrawnLaw
+from mmspec.modalities.speech.repetition_aware import RedrawnLaw
 from mmspec.modalities.speech.scoring import FrameScoring
 from mmspec.modalities.speech.state import BehindConditioning
-from mmspec.modalities.vlm.preparation import Prepared
 from mmspec.prefix import Frame
 
 if TYPE_CHECKING:

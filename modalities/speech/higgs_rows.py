@@ -21,7 +21,7 @@ from transformers.models.higgs_audio_v2.generation_higgs_audio_v2 import (
 from mmspec.acceptance.frames import FREE
 from mmspec.engine.frames import register_frame_form
 from mmspec.engine.frames.processing import FrameForm
-from mmspec.modalities.vlm.preparation import Prepared
+from mmspec.modalities.base.preparation import Prepared
 from mmspec.prefix import Frame
 
 

@@ -23,13 +23,13 @@ from mmspec.engine.processing import IGNORES_PREFIX
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations import Codebook, DelayedFrames
 from mmspec.factorizations.codes import Grid
-from mmspec.modalities.decoder import check_inference_mode
+from mmspec.modalities.base.decoder import check_inference_mode
+from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.speech.codec import open_codec
+from mmspec.modalities.speech.delay_pattern import Rows, RowsTarget, Unforced, whole_rows
 from mmspec.modalities.speech.family import FrameFamily, Opened, check_words
 from mmspec.modalities.speech.listening import codes_heard
 from mmspec.modalities.speech.preparation import prepare
-from mmspec.modalities.speech.rows import Rows, RowsTarget, Unforced, whole_rows
-from mmspec.modalities.vlm.preparation import Prepared
 from mmspec.prefix import Frame
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from mmspec.compat import cache_argument
 from mmspec.errors import ModelError
+from mmspec.modalities.base.preparation import Prepared
+from mmspec.modalities.speech.delay_pattern import RowsTarget
 from mmspec.modalities.speech.musicgen import Musicgen, same_weights
-from mmspec.modalities.speech.rows import RowsTarget
-from mmspec.modalities.vlm.preparation import Prepared
 
 
 class MelodyTarget(RowsTarget):

@@ -21,6 +21,7 @@ from mmspec.engine.processing import MEMORYLESS
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations import TimeMajorFrames
 from mmspec.factorizations.codes import Grid
+from mmspec.modalities.base.checkpoint import Checkpoint as Model
 from mmspec.modalities.speech.chain import (
     ChainFamily,
     ChainModel,
@@ -32,7 +33,6 @@ from mmspec.modalities.speech.chain import (
     units,
 )
 from mmspec.modalities.speech.family import Asked, Said, check_words
-from mmspec.modalities.vlm.checkpoint import Checkpoint as Model
 
 if TYPE_CHECKING:
     from mmspec.modalities.speech.checkpoint import Checkpoint

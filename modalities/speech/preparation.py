@@ -17,7 +17,7 @@ from transformers import UnbatchedClassifierFreeGuidanceLogitsProcessor
 
 from mmspec.compat import pop_cache
 from mmspec.errors import ModelError, OptionError
-from mmspec.modalities.vlm.preparation import Prepared
+from mmspec.modalities.base.preparation import Prepared
 
 Loop = Callable[[Prepared], Tensor]
 """Decodes what was prepared: the ids that the library's own loop would return."""

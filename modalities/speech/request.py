@@ -13,14 +13,14 @@ from transformers.generation.streamers import BaseStreamer
 
 from mmspec.acceptance.frames import FREE
 from mmspec.clock import Clock
-from mmspec.codebooks import count_codes
 from mmspec.engine import Sampling, Steps
 from mmspec.factorizations import DelayedFrames
-from mmspec.modalities.pair import decode
+from mmspec.modalities.base.encoder_runs import watched
+from mmspec.modalities.base.pair import decode
+from mmspec.modalities.base.preparation import Prepared, check_mode, refusing
 from mmspec.modalities.speech.family import Asked, FrameFamily, Opened, Said, stops_of, units_of
-from mmspec.modalities.vlm.preparation import Prepared, check_mode, refusing
-from mmspec.modalities.vlm.towers import watched
 from mmspec.prefix import Frame
+from mmspec.report.by_codebook import count_codes
 from mmspec.streaming import CollectedFrames
 
 

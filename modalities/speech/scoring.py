@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mmspec.engine.frames import Chain, Layout
-from mmspec.modalities.decoder import BlockTarget
+from mmspec.modalities.base.decoder import BlockTarget
 from mmspec.prefix import Frame
 
 

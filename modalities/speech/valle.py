@@ -16,6 +16,8 @@ from torch import Tensor
 from mmspec.engine import Steps
 from mmspec.errors import InputError, ModelError
 from mmspec.factorizations import Codebook, FirstStream
+from mmspec.modalities.base.checkpoint import Checkpoint as Model
+from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.speech.chain import (
     ChainFamily,
     ChainModel,
@@ -30,8 +32,6 @@ from mmspec.modalities.speech.chain import (
 )
 from mmspec.modalities.speech.family import Asked, Said, check_words
 from mmspec.modalities.speech.grids import checked_codes
-from mmspec.modalities.vlm.checkpoint import Checkpoint as Model
-from mmspec.modalities.vlm.preparation import Prepared
 
 if TYPE_CHECKING:
     from mmspec.modalities.speech.checkpoint import Checkpoint

@@ -12,9 +12,9 @@ from typing import Any
 from PIL import Image
 from torch import Tensor, nn
 
-from mmspec.modalities.vlm.crossing import CrossingFamily
-from mmspec.modalities.vlm.preparation import Prepared
-from mmspec.modalities.vlm.prompting import with_text
+from mmspec.modalities.base.cross_attention import CrossingFamily
+from mmspec.modalities.base.preparation import Prepared
+from mmspec.modalities.base.prompting import with_text
 
 
 class Blip(CrossingFamily):

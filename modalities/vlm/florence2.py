@@ -7,8 +7,8 @@ from typing import Any
 
 from PIL import Image
 
-from mmspec.modalities.vlm.crossing import CrossingFamily
-from mmspec.modalities.vlm.prompting import with_text
+from mmspec.modalities.base.cross_attention import CrossingFamily
+from mmspec.modalities.base.prompting import with_text
 
 
 class Florence2(CrossingFamily):

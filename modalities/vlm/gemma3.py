@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mmspec.modalities.vlm.family import Family
-from mmspec.modalities.vlm.prefixed import PrefixTarget, WindowedTarget
+from mmspec.modalities.base.family import Family
+from mmspec.modalities.base.prefix_decoder import PrefixTarget, WindowedTarget
 
 
 class Gemma3(Family):

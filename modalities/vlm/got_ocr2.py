@@ -5,8 +5,8 @@ from typing import Any
 
 from PIL import Image
 
-from mmspec.modalities.vlm.family import Family
-from mmspec.modalities.vlm.prompting import with_text
+from mmspec.modalities.base.family import Family
+from mmspec.modalities.base.prompting import with_text
 
 
 class GotOcr2(Family):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mmspec.modalities.vlm.family import Family
-from mmspec.modalities.vlm.media import Medium
+from mmspec.modalities.base.batch import Medium
+from mmspec.modalities.base.family import Family
 
 BY_PLACEHOLDER = {
     "image_token_id": ("pixel_values", "image_grid_thw"),

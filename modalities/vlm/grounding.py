@@ -8,9 +8,9 @@ from contextlib import closing
 import torch
 from torch import Tensor
 
-from mmspec.grounding import log_prob_drops
-from mmspec.modalities.vlm.family import Family
-from mmspec.modalities.vlm.preparation import Prepared
+from mmspec.modalities.base.family import Family
+from mmspec.modalities.base.preparation import Prepared
+from mmspec.report.grounding import log_prob_drops
 
 
 def log_prob_drops_without_images(

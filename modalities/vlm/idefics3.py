@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from mmspec.modalities.vlm.family import Family, patches
-from mmspec.modalities.vlm.media import Medium, joined
+from mmspec.modalities.base.batch import Medium, joined
+from mmspec.modalities.base.family import Family, patches
 
 
 class Idefics3(Family):

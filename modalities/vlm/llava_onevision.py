@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from transformers.models.llava_onevision.modeling_llava_onevision import image_size_to_num_patches
 
-from mmspec.modalities.vlm.family import Family
-from mmspec.modalities.vlm.media import Medium, joined
+from mmspec.modalities.base.batch import Medium, joined
+from mmspec.modalities.base.family import Family
 
 
 class LlavaOnevision(Family):

@@ -12,23 +12,23 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from mmspec.clock import Clock
 from mmspec.engine import Sampling, Steps
-from mmspec.engine.account import Account
+from mmspec.engine.stats import Account
 from mmspec.errors import InputError, MMSpecError, OptionError
-from mmspec.modalities.pair import Pair
-from mmspec.modalities.vlm.checkpoint import Checkpoint
-from mmspec.modalities.vlm.grounding import log_prob_drops_without_images
-from mmspec.modalities.vlm.preparation import (
+from mmspec.modalities.base.checkpoint import Checkpoint
+from mmspec.modalities.base.encoder_runs import watched
+from mmspec.modalities.base.pair import Pair
+from mmspec.modalities.base.preparation import (
     Prepared,
     check_mode,
     prepare,
     refusing,
     with_stop_strings,
 )
-from mmspec.modalities.vlm.prompting import Instruction
-from mmspec.modalities.vlm.request import decoded
-from mmspec.modalities.vlm.towers import watched
-from mmspec.report import Report
-from mmspec.trace import Origin, Round
+from mmspec.modalities.base.prompting import Instruction
+from mmspec.modalities.base.request import decoded
+from mmspec.modalities.vlm.grounding import log_prob_drops_without_images
+from mmspec.report.report import Report
+from mmspec.report.trace import Origin, Round
 
 MOST_NEW_TOKENS = 512
 """Where neither the caller nor the checkpoint names a limit; transformers would stop after 20."""

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from mmspec.kernels import PackedLinears
-from mmspec.modalities.decoder import block_layers
-from mmspec.modalities.vlm.crossing import rows_of
-from mmspec.modalities.vlm.family import Family, text_config
-from mmspec.modalities.vlm.opened import Opened
-from mmspec.modalities.vlm.prefixed import PrefixTarget
-from mmspec.modalities.vlm.preparation import Prepared
+from mmspec.modalities.base.cross_attention import rows_of
+from mmspec.modalities.base.decoder import block_layers
+from mmspec.modalities.base.family import Family, text_config
+from mmspec.modalities.base.prefix_decoder import PrefixTarget
+from mmspec.modalities.base.preparation import Prepared
+from mmspec.modalities.base.prepared_target import Opened
 from mmspec.state import DecoderState
 
 MASKS = ("cross_attention_mask", "full_text_row_masked_out_mask")

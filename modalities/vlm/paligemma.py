@@ -9,9 +9,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from mmspec.modalities.vlm.family import Family
-from mmspec.modalities.vlm.prefixed import PrefixTarget, WindowedTarget
-from mmspec.modalities.vlm.prompting import beside
+from mmspec.modalities.base.family import Family
+from mmspec.modalities.base.prefix_decoder import PrefixTarget, WindowedTarget
+from mmspec.modalities.base.prompting import beside
 
 
 class PaliGemma2Target(WindowedTarget):

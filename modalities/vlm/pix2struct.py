@@ -8,10 +8,10 @@ from typing import Any
 from PIL import Image
 from torch import nn
 
-from mmspec.modalities.decoder import with_module
-from mmspec.modalities.vlm.crossing import CrossingFamily
-from mmspec.modalities.vlm.prompting import NO_WORDS, with_text
-from mmspec.modalities.vlm.text import UNLIMITED
+from mmspec.modalities.base.causal import UNLIMITED
+from mmspec.modalities.base.cross_attention import CrossingFamily
+from mmspec.modalities.base.decoder import with_module
+from mmspec.modalities.base.prompting import NO_WORDS, with_text
 
 
 class Pix2Struct(CrossingFamily):

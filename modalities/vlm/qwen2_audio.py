@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mmspec.modalities.vlm.family import Family
+from mmspec.modalities.base.family import Family
 
 
 class Qwen2Audio(Family):

@@ -10,9 +10,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 from mmspec.errors import ModelError
-from mmspec.modalities.vlm.crossing import CrossingFamily, CrossingTarget
-from mmspec.modalities.vlm.preparation import Prepared
-from mmspec.modalities.vlm.prompting import NO_WORDS
+from mmspec.modalities.base.cross_attention import CrossingFamily, CrossingTarget
+from mmspec.modalities.base.preparation import Prepared
+from mmspec.modalities.base.prompting import NO_WORDS
 
 PARTS = {
     "bart": ("model.decoder", "lm_head"),

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mmspec.modalities.images import open_image
-from mmspec.modalities.reference_reading import read_image
+from mmspec.modalities.media.images import open_image
+from mmspec.tasks.vlm.ocr import read_image
 
 IMAGES = Path(__file__).parents[1] / "images"
 

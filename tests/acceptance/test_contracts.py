@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmspec.acceptance import Decision, block, default_rule, greedy, gumbel, keyed, token, uniforms
-from mmspec.acceptance._laws import draw
+from mmspec.acceptance.distributions import draw
 
 Given = dict[str, Any]
 RULES = (greedy, keyed, token, block)

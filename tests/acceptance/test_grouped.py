@@ -18,9 +18,9 @@ from mmspec.acceptance import frames
 from mmspec.acceptance.frames import FREE, FrameDecision, FrameProposal
 from mmspec.acceptance.frames.grouped import Coarse, Verdict
 from mmspec.acceptance.groups import Approximate, Groups, similar
-from mmspec.acceptance.ledger import DistanceLedger, add_ledgers
 from mmspec.errors import OptionError
 from mmspec.factorizations import Codebook
+from mmspec.report.ledger import DistanceLedger, add_ledgers
 
 from .branching import integrated
 from .test_frames import KINDS, LIMIT, PATTERNS, Emitted, Model, Toy, pattern, toy

@@ -29,7 +29,7 @@ from .enumeration import (
 BLOCK = importlib.import_module("mmspec.acceptance.block")
 TOKEN = importlib.import_module("mmspec.acceptance.token")
 GREEDY = importlib.import_module("mmspec.acceptance.greedy")
-LAWS = importlib.import_module("mmspec.acceptance._laws")
+LAWS = importlib.import_module("mmspec.acceptance.distributions")
 
 BOTH_RULES = pytest.mark.parametrize("rule", [token, block])
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import mmspec
-from mmspec.modalities.audio import load_audio
+from mmspec.modalities.media.audio import load_audio
 from tests.checkpoints.real import BASE, CLIPS, RATE, ends_off, loaded
 
 pytestmark = [pytest.mark.checkpoint, pytest.mark.slow]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mmspec.contenders import quiet
-from mmspec.modalities.audio import load_audio
+from mmspec.modalities.media.audio import load_audio
+from mmspec.tasks.asr.peers import quiet
 from tests.checkpoints.real import BASE, CLIPS, RATE, TINY, loaded
 
 pytestmark = [pytest.mark.checkpoint, pytest.mark.slow]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mmspec.modalities.audio import load_audio
+from mmspec.modalities.media.audio import load_audio
 from tests.checkpoints.real import BASE, CLIPS, END, RATE, loaded
 
 pytestmark = [pytest.mark.checkpoint, pytest.mark.slow]

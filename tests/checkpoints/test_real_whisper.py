@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import mmspec
-from mmspec.modalities.audio import load_audio
+from mmspec.modalities.media.audio import load_audio
 from tests.checkpoints.real import BASE, RATE, TINY, ends_off, loaded
 from tests.checkpoints.real import CLIPS as EVERY_CLIP
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import WhisperForConditionalGeneration
 
-from mmspec.modalities.audio import load_audio
-from mmspec.modalities.whisper_decode import Recognition
-from mmspec.modalities.whisper_job import Job
-from mmspec.modalities.whisper_rereading import Rereading
+from mmspec.modalities.media.audio import load_audio
+from mmspec.modalities.whisper.decode import Recognition
+from mmspec.modalities.whisper.request import Job
+from mmspec.modalities.whisper.second_pass import Rereading
 from tests.checkpoints.real import BASE, CLIPS, RATE, TINY, loaded
 
 pytestmark = [pytest.mark.checkpoint, pytest.mark.slow]

@@ -12,9 +12,9 @@ import typer
 from mmspec.cli import app
 from mmspec.engine import policy
 from mmspec.modalities import ADAPTERS
-from mmspec.modalities.whisper_draft import ModelDraft
+from mmspec.modalities.whisper.draft import ModelDraft
 from mmspec.proposals import NgramDrafter
-from mmspec.report import Tally
+from mmspec.report.report import Tally
 from tests.docs.pages import (
     PAGES,
     ROOT,

@@ -17,18 +17,18 @@ from transformers import LogitsProcessorList, StoppingCriteria
 
 from mmspec.acceptance.frames import FREE
 from mmspec.acceptance.groups import Approximate, Groups
-from mmspec.acceptance.ledger import DistanceLedger
 from mmspec.clock import Clock
 from mmspec.engine import BlockCosts, FixedPolicy, Sampling, run_alone
-from mmspec.engine.account import Account
 from mmspec.engine.frames import Frames, FrameStops
+from mmspec.engine.stats import Account
 from mmspec.errors import OptionError
-from mmspec.modalities.pair import Pair, decode
+from mmspec.modalities.base.pair import Pair, decode
+from mmspec.output.render import overview_table, report_table
 from mmspec.prefix import Frame
 from mmspec.proposals import ScriptedDrafter
-from mmspec.render import overview_table, report_table
-from mmspec.report import Report, Tally
-from mmspec.totals import total
+from mmspec.report.ledger import DistanceLedger
+from mmspec.report.report import Report, Tally
+from mmspec.report.totals import total
 from tests import frame_toys, toys
 from tests.acceptance.branching import Branching, integrated
 from tests.frame_toys import CPU, Case, FrameToy, K, ToyChain, V, case, drafter_for

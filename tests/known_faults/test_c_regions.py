@@ -16,7 +16,7 @@ import torch
 
 from mmspec.modalities.speech.orpheus import SlotMask
 from mmspec.proposals.scripted import ScriptedDrafter
-from mmspec.trace import Round
+from mmspec.report.trace import Round
 from tests.modalities.speech import bed_orpheus as bed
 from tests.modalities.speech.keyed import drawing
 from tests.modalities.speech.test_orpheus import UNENDING, Regions, restless

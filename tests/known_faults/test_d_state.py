@@ -48,7 +48,7 @@ def test_D6_a_drafter_of_another_depth_has_its_own_state(
 
 def test_D7_only_self_attention_is_rolled_back() -> None:
     """Watched in every round by test_whisper_state.TestConditioning; here at the state itself."""
-    from mmspec.modalities.whisper import Whisper
+    from mmspec.modalities.whisper.checkpoint import Whisper
 
     whisper = Whisper.of(shared())
     target = whisper.open(whisper.encode(features()))

@@ -11,7 +11,7 @@ import torch
 from transformers import WhisperConfig
 
 import mmspec
-from mmspec.modalities.audio import load_audio
+from mmspec.modalities.media.audio import load_audio
 from mmspec.proposals import ModelDrafter
 from tests.modalities.drafting import same_ids
 from tests.modalities.tiny import (
@@ -155,7 +155,7 @@ def test_G12_a_rate_is_required_and_honoured() -> None:
 @pytest.mark.parametrize("offset", [-161, -160, -1, 0, 1, 159, 160])
 def test_G13_one_function_computes_the_frames(offset: int, tmp_path_factory: Any) -> None:
     """Sample counts around a frame's edge all fill exactly one window."""
-    from mmspec.modalities.whisper import Whisper
+    from mmspec.modalities.whisper.checkpoint import Whisper
 
     whisper = Whisper.of(shared(), tiny_processor())
     samples = speech(seconds=0.5)[: 8000 + offset]

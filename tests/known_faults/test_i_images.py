@@ -14,8 +14,8 @@ from PIL import ExifTags, Image
 from transformers import CLIPImageProcessorPil, LlavaNextImageProcessorPil, Qwen2VLImageProcessorPil
 
 from mmspec.errors import InputError
-from mmspec.modalities.documents import BadPage, pages
-from mmspec.modalities.images import open_image, open_images
+from mmspec.modalities.media.documents import BadPage, pages
+from mmspec.modalities.media.images import open_image, open_images
 from tests.test_generation import one_line
 
 PROCESSORS = {

@@ -73,7 +73,7 @@ def test_check_6_every_limit_around_a_block(drafter: str, count: int) -> None:
 
 
 def test_check_7_causality() -> None:
-    from mmspec.modalities.whisper import Whisper
+    from mmspec.modalities.whisper.checkpoint import Whisper
 
     whisper = Whisper.of(shared())
     target = whisper.open(whisper.encode(features()))
@@ -109,7 +109,7 @@ def test_check_11_the_law_of_the_first_units(drafter: str) -> None:
 
 def test_check_12_the_grid_and_back() -> None:
     """Whisper's grid is its ids; prompt marks and end marks never reach the text."""
-    from mmspec.modalities.whisper import steps_of
+    from mmspec.modalities.whisper.checkpoint import steps_of
 
     steps = steps_of(shared())
     ids = (57, 4, 9, 80)

@@ -11,7 +11,7 @@ import torch
 
 import mmspec
 from mmspec.errors import InputError
-from mmspec.modalities.whisper_window import Pair
+from mmspec.modalities.whisper.window import Pair
 from mmspec.state import DecoderState
 from tests.known_faults.support import same_ids, with_three
 from tests.modalities.drafting import drafter_options

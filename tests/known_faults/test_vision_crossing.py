@@ -11,7 +11,7 @@ import mmspec
 from mmspec.drafting import Blind
 from mmspec.errors import ModelError
 from mmspec.modalities import adapter_for
-from mmspec.modalities.decoder import layer_list
+from mmspec.modalities.base.decoder import layer_list
 from mmspec.state.layers import FrozenLayer
 from tests.modalities.crossing_runs import copied, given, model_of, plain, target_of, twin_of
 from tests.modalities.tiny_crossing import BOS, EOS, FAMILIES, PAD, PATCHES, PROMPT, tiny

@@ -13,7 +13,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 import mmspec
 from mmspec.errors import InputError
-from mmspec.modalities.vlm.draft import NgramDraft
+from mmspec.modalities.base.draft import NgramDraft
 from tests.modalities.drafting import same_ids
 from tests.modalities.prefix_runs import (
     decoding,

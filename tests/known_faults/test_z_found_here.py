@@ -9,7 +9,7 @@ from transformers.generation.logits_process import WhisperTimeStampLogitsProcess
 
 import mmspec
 from mmspec.engine.processing import Processors
-from mmspec.modalities.whisper import Whisper
+from mmspec.modalities.whisper.checkpoint import Whisper
 from tests.modalities.drafting import FORCED_HIT, drafter_options, emitted, same_ids
 from tests.modalities.test_whisper_parity import StopAfterCalls, StopAt
 from tests.modalities.tiny import CONTEXT, START, features, shared, tiny
@@ -123,7 +123,7 @@ def test_Z4_a_criterion_that_counts_its_calls(drafter: str) -> None:
 
 def test_Z5_prompt_marks_are_never_drafted() -> None:
     """What follows in the prompt may be a mark: lookup stops before it."""
-    from mmspec.modalities.whisper_draft import NgramDraft
+    from mmspec.modalities.whisper.draft import NgramDraft
     from mmspec.prefix import Prefix
 
     whisper = Whisper.of(shared())

@@ -13,12 +13,12 @@ from torch import Tensor
 import mmspec
 from mmspec.clock import Clock
 from mmspec.engine import BlockCosts, FixedPolicy, Sampling, Session
-from mmspec.engine.account import Account
-from mmspec.modalities.pair import Draft, NoDraft, Pair
-from mmspec.modalities.vlm.checkpoint import Checkpoint
-from mmspec.modalities.vlm.draft import ModelDraft
-from mmspec.modalities.vlm.preparation import prepare
-from mmspec.modalities.vlm.request import session
+from mmspec.engine.stats import Account
+from mmspec.modalities.base.checkpoint import Checkpoint
+from mmspec.modalities.base.draft import ModelDraft
+from mmspec.modalities.base.pair import Draft, NoDraft, Pair
+from mmspec.modalities.base.preparation import prepare
+from mmspec.modalities.base.request import session
 
 from .tiny_prefix import WORDS, inputs, tiny
 

@@ -12,7 +12,7 @@ import soundfile
 import torch
 
 from mmspec.errors import InputError
-from mmspec.modalities.audio import duration_s, load_audio
+from mmspec.modalities.media.audio import duration_s, load_audio
 
 SECONDS = 0.5
 

@@ -13,8 +13,8 @@ import pytest
 from PIL import ExifTags, Image
 
 from mmspec.errors import InputError, OptionError
-from mmspec.modalities import documents
-from mmspec.modalities.documents import BadPage, Page, pages
+from mmspec.modalities.media import documents
+from mmspec.modalities.media.documents import BadPage, Page, pages
 from tests.modalities.pdfs import (
     CATALOG,
     document,

@@ -19,7 +19,7 @@ import torch
 from PIL import ExifTags, Image, ImageFile
 
 from mmspec.errors import InputError, OptionError
-from mmspec.modalities.images import open_image, open_images
+from mmspec.modalities.media.images import open_image, open_images
 
 HEIGHT, WIDTH = 5, 7
 

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from mmspec.errors import DraftError, MMSpecError, OptionError
-from mmspec.modalities.documents import Page, pages
-from mmspec.modalities.reference_reading import (
+from mmspec.modalities.media.documents import Page, pages
+from mmspec.tasks.vlm.ocr import (
     Reading,
     given_reading,
     languages,

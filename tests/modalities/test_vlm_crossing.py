@@ -15,10 +15,10 @@ import mmspec
 from mmspec.drafting import Thinned
 from mmspec.errors import InputError, ModelError
 from mmspec.modalities import ADAPTERS, adapter_for
-from mmspec.modalities.vlm.checkpoint import Checkpoint
-from mmspec.modalities.vlm.preparation import prepare
+from mmspec.modalities.base.checkpoint import Checkpoint
+from mmspec.modalities.base.preparation import prepare
+from mmspec.report.trace import Round
 from mmspec.state.layers import FrozenLayer
-from mmspec.trace import Round
 
 from . import tiny_prefix
 from .crossing_runs import (

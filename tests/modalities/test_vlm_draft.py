@@ -19,14 +19,14 @@ import mmspec
 from mmspec.drafting import Blind, Thinned, vlm_draft_for
 from mmspec.errors import ModelError, OptionError
 from mmspec.loading import load_model
-from mmspec.modalities.vlm import places as place_reading
-from mmspec.modalities.vlm.blind import BlindDraft, marks, without_images
-from mmspec.modalities.vlm.checkpoint import Checkpoint
-from mmspec.modalities.vlm.draft import NgramDraft
-from mmspec.modalities.vlm.preparation import prepare
-from mmspec.modalities.vlm.thinning import ThinnedDraft, kept
+from mmspec.modalities.base import position_subset as place_reading
+from mmspec.modalities.base.checkpoint import Checkpoint
+from mmspec.modalities.base.draft import NgramDraft
+from mmspec.modalities.base.preparation import prepare
+from mmspec.modalities.vlm.text_only import BlindDraft, marks, without_images
+from mmspec.modalities.vlm.token_pruning import ThinnedDraft, kept
 from mmspec.prefix import Prefix
-from mmspec.report import Report
+from mmspec.report.report import Report
 
 from . import tiny_crossing
 from .tiny_prefix import CLOSE, MEDIA, OPEN, TEXT, VOCAB, inputs, tiny

@@ -13,7 +13,7 @@ from transformers import DynamicCache, LogitsProcessor, StoppingCriteria
 import mmspec
 from mmspec.compat import cache_argument
 from mmspec.errors import InputError, OptionError
-from mmspec.modalities.vlm.preparation import prepare
+from mmspec.modalities.base.preparation import prepare
 
 from .tiny_prefix import inputs, tiny
 

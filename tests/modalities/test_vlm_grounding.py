@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.modalities.vlm.checkpoint import Checkpoint
+from mmspec.modalities.base.checkpoint import Checkpoint
+from mmspec.modalities.base.preparation import prepare
 from mmspec.modalities.vlm.grounding import log_prob_drops_without_images
-from mmspec.modalities.vlm.preparation import prepare
 
 from .tiny_prefix import inputs, tiny
 

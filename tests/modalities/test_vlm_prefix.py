@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mmspec.errors import InputError
 from mmspec.modalities import ADAPTERS, adapter_for
-from mmspec.trace import Round
+from mmspec.report.trace import Round
 
 from .prefix_runs import (
     DRAFTERS,

@@ -15,10 +15,10 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from mmspec.compat import quiet
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.modalities import ADAPTERS, SPEAKING, adapter_for
+from mmspec.modalities.base.checkpoint import Checkpoint
+from mmspec.modalities.base.processors import FILMS, ImageAndText, load_processor
+from mmspec.modalities.base.prompting import Instruction, chat, inputs_of
 from mmspec.modalities.unsupported import why
-from mmspec.modalities.vlm.checkpoint import Checkpoint
-from mmspec.modalities.vlm.processors import FILMS, ImageAndText, load_processor
-from mmspec.modalities.vlm.prompting import Instruction, chat, inputs_of
 from tests.modalities import tiny_crossing, tiny_prefix
 from tests.modalities.tiny_looking import (
     TEMPLATE,

@@ -12,7 +12,7 @@ from transformers import GenerationConfig
 import mmspec
 from mmspec.clock import Clock
 from mmspec.errors import InputError, OptionError
-from mmspec.modalities.vlm.towers import watched
+from mmspec.modalities.base.encoder_runs import watched
 
 from .tiny_prefix import EOS, PAD, inputs, tiny
 

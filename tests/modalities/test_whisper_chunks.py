@@ -13,8 +13,8 @@ import pytest
 import mmspec
 from mmspec.errors import OptionError
 from mmspec.factorizations import Segment, WhisperSteps
-from mmspec.modalities.whisper_chunks import Chunking, expected_head
-from mmspec.modalities.whisper_merge import Piece
+from mmspec.modalities.whisper.chunks import Chunking, expected_head
+from mmspec.modalities.whisper.merge import Piece
 from tests.modalities.tiny import FIRST_TIME, NO_TIMES, saved, speech, tiny, tiny_processor
 from tests.test_generation import Collecting, one_line
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.modalities.whisper import Whisper
-from mmspec.modalities.whisper_grounding import Silence
-from mmspec.modalities.whisper_rereading import Rereading
+from mmspec.modalities.whisper.checkpoint import Whisper
+from mmspec.modalities.whisper.grounding import Silence
+from mmspec.modalities.whisper.second_pass import Rereading
 
 from .test_whisper_state import counting
 from .tiny import (

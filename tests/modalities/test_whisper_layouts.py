@@ -14,7 +14,7 @@ import torch
 from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
 
 import mmspec
-from mmspec.modalities.whisper import steps_of
+from mmspec.modalities.whisper.checkpoint import steps_of
 
 
 @dataclass(frozen=True)

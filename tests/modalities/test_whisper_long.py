@@ -13,23 +13,23 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.compare import Comparer
-from mmspec.contenders import MMSpecContender, Request, quiet
+from mmspec.compare.comparison import Comparer
 from mmspec.drafting import draft_for
 from mmspec.engine import Steps
 from mmspec.errors import InputError, OptionError
 from mmspec.loading import sample_path
-from mmspec.modalities import whisper_features
-from mmspec.modalities.audio import load_audio
-from mmspec.modalities.whisper import Whisper
-from mmspec.modalities.whisper_certainty import Certainty
-from mmspec.modalities.whisper_decode import Recognition
-from mmspec.modalities.whisper_draft import ModelDraft
-from mmspec.modalities.whisper_expected import FAR_RUN, NEAR, Expected
-from mmspec.modalities.whisper_fallback import Fallback, Verdict
-from mmspec.modalities.whisper_job import job_of
+from mmspec.modalities.media.audio import load_audio
+from mmspec.modalities.whisper.checkpoint import Whisper
+from mmspec.modalities.whisper.checkpoint import features as whisper_features
+from mmspec.modalities.whisper.decode import Recognition
+from mmspec.modalities.whisper.draft import ModelDraft
+from mmspec.modalities.whisper.fallback import Fallback, Verdict
+from mmspec.modalities.whisper.hypothesis_cursor import FAR_RUN, NEAR, Expected
+from mmspec.modalities.whisper.request import job_of
+from mmspec.modalities.whisper.stable_tokens import Certainty
 from mmspec.target import Pass
-from mmspec.transcriber import Transcriber
+from mmspec.tasks.asr.peers import MMSpecContender, Request, quiet
+from mmspec.tasks.asr.transcriber import Transcriber
 
 from .drafting import with_errors
 from .tiny import (

@@ -10,7 +10,7 @@ import pytest
 from transformers.models.whisper.tokenization_whisper import _find_longest_common_sequence
 
 from mmspec.factorizations import Segment
-from mmspec.modalities.whisper_merge import Merged, Piece, common_run, merge
+from mmspec.modalities.whisper.merge import Merged, Piece, common_run, merge
 
 FIRST_TIME = 1000
 """Units from here on are time marks of 20 ms."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from transformers import GenerationConfig
 from transformers.generation.logits_process import WhisperTimeStampLogitsProcessor
 
-from mmspec.modalities.whisper_rules import timestamp_rules
+from mmspec.modalities.whisper.timestamp_rules import timestamp_rules
 
 EOS, NO_TIMES, VOCAB = 9, 13, 24
 FIRST = NO_TIMES + 1

@@ -13,8 +13,8 @@ from transformers import LogitsProcessor
 
 import mmspec
 from mmspec.engine import Session
-from mmspec.modalities.decoder import DecoderTarget
-from mmspec.modalities.whisper import Whisper
+from mmspec.modalities.base.decoder import DecoderTarget
+from mmspec.modalities.whisper.checkpoint import Whisper
 from mmspec.proposals import ModelDrafter
 
 from .drafting import DRAFTERS, drafter_options, emitted, same_ids

@@ -18,14 +18,14 @@ import torch
 import mmspec
 from mmspec.engine import run_alone
 from mmspec.errors import InputError, OptionError
-from mmspec.modalities.agreement import Agreement, HeardWord
-from mmspec.modalities.audio import load_audio
-from mmspec.modalities.incoming import IncomingAudio
-from mmspec.modalities.stream_record import Decode, Spoken, Update, joined
-from mmspec.modalities.whisper_decode import Recognition
-from mmspec.modalities.whisper_job import Job
-from mmspec.modalities.whisper_overhear import no_speech_unit, overheard
-from mmspec.modalities.whisper_stream import GRID
+from mmspec.modalities.media.audio import load_audio
+from mmspec.modalities.media.audio_buffer import IncomingAudio
+from mmspec.modalities.whisper.decode import Recognition
+from mmspec.modalities.whisper.local_agreement import Agreement, HeardWord
+from mmspec.modalities.whisper.no_speech import no_speech_unit, overheard
+from mmspec.modalities.whisper.request import Job
+from mmspec.modalities.whisper.stream import GRID
+from mmspec.modalities.whisper.stream_record import Decode, Spoken, Update, joined
 from tests.modalities.tiny import EOS, START, shared, speech, tiny, tiny_processor
 
 RATE = 16_000

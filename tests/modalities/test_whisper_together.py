@@ -10,10 +10,10 @@ from torch import Tensor
 
 import mmspec
 from mmspec.clock import Clock
-from mmspec.modalities.decoder import DecoderTarget
-from mmspec.modalities.whisper import Whisper
-from mmspec.modalities.whisper_lean import LeanWhisperTarget
-from mmspec.modalities.whisper_window import Encoding
+from mmspec.modalities.base.decoder import DecoderTarget
+from mmspec.modalities.whisper.checkpoint import Whisper
+from mmspec.modalities.whisper.fast_decoder import LeanWhisperTarget
+from mmspec.modalities.whisper.window import Encoding
 from mmspec.target import Pass
 from tests.modalities.tiny import EN, NO_TIMES, START, TRANSCRIBE, features, shared, tiny
 
@@ -113,7 +113,7 @@ def test_a_batch_takes_as_many_forwards_as_its_longest_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Finished rows stand still while others go on."""
-    import mmspec.modalities.whisper_lean as lean
+    import mmspec.modalities.whisper.fast_decoder as lean
 
     sizes: list[int] = []
     real = lean._forward

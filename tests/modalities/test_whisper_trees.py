@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import mmspec
-from mmspec.modalities.decoder import DecoderTarget
-from mmspec.modalities.whisper import Whisper
+from mmspec.modalities.base.decoder import DecoderTarget
+from mmspec.modalities.whisper.checkpoint import Whisper
 from tests.modalities.tiny import (
     EN,
     NO_TIMES,

@@ -18,17 +18,17 @@ from transformers.utils import ModelOutput
 from mmspec.errors import ModelError
 from mmspec.factorizations import Segment
 from mmspec.loading import load_whisper
-from mmspec.modalities.decoder import DecoderTarget
-from mmspec.modalities.whisper import Whisper
-from mmspec.modalities.whisper_alignment import (
+from mmspec.modalities.base.decoder import DecoderTarget
+from mmspec.modalities.whisper.alignment import (
     Watch,
     alignment_heads,
     boundaries,
     smooth,
     warping_path,
 )
-from mmspec.modalities.whisper_rereading import Rereading
-from mmspec.modalities.whisper_words import within_segments, words_of
+from mmspec.modalities.whisper.checkpoint import Whisper
+from mmspec.modalities.whisper.second_pass import Rereading
+from mmspec.modalities.whisper.words import within_segments, words_of
 
 from .tiny import (
     EN,

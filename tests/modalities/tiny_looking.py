@@ -13,7 +13,7 @@ from PIL import Image
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast, Qwen2VLProcessor
 
-from mmspec.modalities.vlm.processors import _without_films
+from mmspec.modalities.base.processors import _without_films
 from tests.modalities import tiny_prefix
 from tests.modalities.tiny_prefix import WORDS
 

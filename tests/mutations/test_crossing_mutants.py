@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from mmspec.modalities import adapter_for
-from mmspec.modalities.decoder import DecoderTarget
-from mmspec.modalities.vlm import blip, crossing, vision_encoder_decoder
-from mmspec.modalities.vlm.crossing import CrossingFamily, CrossingTarget
+from mmspec.modalities.base import cross_attention as crossing
+from mmspec.modalities.base.cross_attention import CrossingFamily, CrossingTarget
+from mmspec.modalities.base.decoder import DecoderTarget
+from mmspec.modalities.vlm import blip, vision_encoder_decoder
 from mmspec.modalities.vlm.mllama import MllamaTarget
 from tests.modalities.crossing_runs import (
     copied,

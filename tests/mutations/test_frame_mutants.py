@@ -15,7 +15,6 @@ from torch import Tensor
 from transformers.generation.logits_process import ClassifierFreeGuidanceLogitsProcessor
 from transformers.generation.streamers import BaseStreamer
 
-from mmspec import codebooks
 from mmspec.engine import Sampling, Session
 from mmspec.engine.frames import (
     FRAME_FORMS,
@@ -25,6 +24,7 @@ from mmspec.engine.frames import (
 )
 from mmspec.prefix import Frame, FramePrefix
 from mmspec.proposals.frames import FrameModelDrafter, HeadsDrafter, LookupDrafter
+from mmspec.report.report import by_codebook as codebooks
 from tests.engine.test_frame_choosing import GAP, distance, law_of, law_of_rows, law_of_sessions
 from tests.engine.test_frame_choosing import small as small_case
 from tests.frame_toys import (

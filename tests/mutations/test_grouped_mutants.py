@@ -16,11 +16,11 @@ from mmspec.acceptance.frames.chance import Chance
 from mmspec.acceptance.frames.grouped import Coarse
 from mmspec.acceptance.groups import Groups, similar
 from mmspec.engine import Sampling
-from mmspec.engine.account import Account
-from mmspec.engine.approximating import Approximating
+from mmspec.engine.lossy import Approximating
+from mmspec.engine.stats import Account
 from mmspec.factorizations import Codebook
-from mmspec.report import Report
-from mmspec.totals import total
+from mmspec.report.report import Report
+from mmspec.report.totals import total
 from tests.acceptance.test_grouped import SEEDS, Case, total_variation
 from tests.engine.test_approximate import EVERYONE, open_ended, request, sampled, spent_by
 
@@ -210,7 +210,7 @@ def distances_are_not_counted(patch: Patch) -> None:
         decision, spent = right(*given)
         return decision, (0.0,) * len(spent)
 
-    patch.setattr("mmspec.engine.approximating.rules.grouped", free)
+    patch.setattr("mmspec.engine.lossy.rules.grouped", free)
 
 
 def a_budget_is_asked_once_a_round(patch: Patch) -> None:
@@ -219,7 +219,7 @@ def a_budget_is_asked_once_a_round(patch: Patch) -> None:
     def unlimited(proposal: Any, groups: Any, chance: Any, allowance: float = math.inf) -> Any:
         return right(proposal, groups, chance)
 
-    patch.setattr("mmspec.engine.approximating.rules.grouped", unlimited)
+    patch.setattr("mmspec.engine.lossy.rules.grouped", unlimited)
 
 
 def every_session_begins_anew(patch: Patch) -> None:
@@ -240,7 +240,7 @@ def parity_is_that_of_sampling(patch: Patch) -> None:
 
 
 def reports_are_mixed(patch: Patch) -> None:
-    patch.setattr("mmspec.totals.are_mixed", lambda reports: False)
+    patch.setattr("mmspec.report.totals.are_mixed", lambda reports: False)
 
 
 def marks_are_codes_like_others(patch: Patch) -> None:

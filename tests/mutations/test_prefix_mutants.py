@@ -14,9 +14,10 @@ from torch import Tensor
 
 from mmspec.errors import StateError
 from mmspec.modalities import adapter_for
-from mmspec.modalities.vlm import draft as drafting
-from mmspec.modalities.vlm import media, prefixed
-from mmspec.modalities.vlm.prefixed import PrefixTarget, WindowedTarget
+from mmspec.modalities.base import batch as media
+from mmspec.modalities.base import draft as drafting
+from mmspec.modalities.base import prefix_decoder as prefixed
+from mmspec.modalities.base.prefix_decoder import PrefixTarget, WindowedTarget
 from mmspec.proposals import NgramDrafter
 from mmspec.state import DecoderState
 from tests.modalities.prefix_runs import (

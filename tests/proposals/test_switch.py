@@ -27,8 +27,8 @@ from mmspec.proposals import (
     Survival,
     SwitchDrafter,
 )
+from mmspec.proposals.acceptance_rate import emitted_units
 from mmspec.proposals.hypothesis import tree_of
-from mmspec.proposals.survival import emitted_units
 from mmspec.proposals.switch import DECLINED, PATIENCE, TRIAL
 from tests.toys import (
     CPU,

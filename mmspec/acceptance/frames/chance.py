@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from mmspec.acceptance._laws import draw
+from mmspec.acceptance.distributions import draw
 
 T = TypeVar("T")
 

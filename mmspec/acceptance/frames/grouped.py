@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmspec.acceptance._laws import target_law
+from mmspec.acceptance.distributions import target_law
 from mmspec.acceptance.frames.chance import Chance
 from mmspec.acceptance.frames.proposal import FrameDecision, FrameProposal, Reading
 from mmspec.acceptance.frames.sampling import _bonus, _own_frame

@@ -5,7 +5,7 @@ from itertools import accumulate
 
 from torch import Tensor
 
-from mmspec.acceptance._laws import target_law
+from mmspec.acceptance.distributions import target_law
 from mmspec.acceptance.frames.chance import Chance
 from mmspec.acceptance.frames.proposal import Frame, FrameDecision, FrameProposal, Reading
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from mmspec.acceptance import frames as rules
 from mmspec.acceptance.frames import FREE, Coins, FrameDecision, FrameProposal
-from mmspec.engine.approximating import Approximating
 from mmspec.engine.choosing import Sampling
 from mmspec.engine.frames.layout import Layout
+from mmspec.engine.lossy import Approximating
 from mmspec.engine.processing import Processors
 from mmspec.prefix import Frame, FramePrefix
 from mmspec.proposals.base import Proposal

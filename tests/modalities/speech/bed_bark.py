@@ -13,10 +13,10 @@ import transformers as hf
 from torch import Tensor
 from transformers.models.bark import generation_configuration_bark as settings
 
-from mmspec.engine.account import Account
+from mmspec.engine.stats import Account
 from mmspec.modalities.speech.bark import FAMILY
 from mmspec.modalities.speech.family import Said
-from mmspec.report import Report
+from mmspec.report.report import Report
 
 from .chain_runs import said_by
 

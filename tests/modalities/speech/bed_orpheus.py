@@ -14,10 +14,10 @@ import torch
 import transformers as hf
 from torch import Tensor
 
-from mmspec.engine.account import Account
+from mmspec.engine.stats import Account
 from mmspec.modalities.speech.family import Said
 from mmspec.modalities.speech.orpheus import Marks, Orpheus
-from mmspec.report import Report
+from mmspec.report.report import Report
 
 from .chain_runs import said_by
 

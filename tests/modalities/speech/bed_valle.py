@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmspec.engine.account import Account
+from mmspec.engine.stats import Account
 from mmspec.modalities.speech.family import Said
 from mmspec.modalities.speech.valle import FAMILY
 from mmspec.modalities.speech.valle_model import ValleConfig, ValleModel
-from mmspec.report import Report
+from mmspec.report.report import Report
 
 from .chain_runs import said_by
 

@@ -9,13 +9,13 @@ import torch
 
 from mmspec.clock import Clock
 from mmspec.engine import BlockCosts, FixedPolicy, run_alone, run_together
-from mmspec.engine.account import Account
-from mmspec.modalities.pair import NoDraft, Pair
+from mmspec.engine.stats import Account
+from mmspec.modalities.base.pair import NoDraft, Pair
 from mmspec.modalities.speech.chain import ChainDraft, LookupDraft
 from mmspec.modalities.speech.checkpoint import Checkpoint
 from mmspec.modalities.speech.family import Asked, Family, Said
 from mmspec.proposals.scripted import ScriptedDrafter
-from mmspec.report import Report
+from mmspec.report.report import Report
 
 OF_REQUEST = ("seed", "rule", "approximate", "earlier", "streamer", "drafter_inputs")
 PAST_THE_END = 60

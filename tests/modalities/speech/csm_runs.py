@@ -12,8 +12,8 @@ from torch import Tensor
 
 from mmspec.clock import Clock
 from mmspec.engine import BlockCosts, FixedPolicy, Sampling
-from mmspec.engine.account import Account
-from mmspec.modalities.pair import Draft, NoDraft, Pair
+from mmspec.engine.stats import Account
+from mmspec.modalities.base.pair import Draft, NoDraft, Pair
 from mmspec.modalities.speech.checkpoint import Checkpoint
 from mmspec.modalities.speech.csm import CsmFamily
 from mmspec.modalities.speech.csm_request import CsmPrepared

@@ -15,8 +15,8 @@ from torch import Tensor
 from mmspec.acceptance.frames import code_noise
 from mmspec.clock import Clock
 from mmspec.engine import BlockCosts, FixedPolicy, run_alone
-from mmspec.engine.account import Account
-from mmspec.modalities.pair import Draft, NoDraft, Pair
+from mmspec.engine.stats import Account
+from mmspec.modalities.base.pair import Draft, NoDraft, Pair
 from mmspec.modalities.speech.checkpoint import Checkpoint
 from mmspec.modalities.speech.draft import HeadsDraft, LookupDraft, ModelDraft, RepeatDraft
 from mmspec.modalities.speech.family import Asked, FrameFamily, Said

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from mmspec.errors import ModelError, OptionError
-from mmspec.modalities.pair import NoDraft
-from mmspec.modalities.speech.alike import similar_codes
+from mmspec.modalities.base.pair import NoDraft
 from mmspec.modalities.speech.checkpoint import Checkpoint
 from mmspec.modalities.speech.draft import ModelDraft, RepeatDraft
 from mmspec.modalities.speech.musicgen import FAMILY, Musicgen
-from mmspec.speaker import Speaker
+from mmspec.modalities.speech.similar_codes import similar_codes
+from mmspec.tasks.tts.speaker import Speaker
 
 from .bed_musicgen import CODES, text, tiny
 

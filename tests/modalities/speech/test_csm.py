@@ -15,7 +15,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from mmspec.acceptance.frames import code_noise
 from mmspec.errors import InputError, ModelError, OptionError, StateError
 from mmspec.factorizations import DepthFrames
-from mmspec.modalities.pair import Draft
+from mmspec.modalities.base.pair import Draft
 from mmspec.modalities.speech.checkpoint import Checkpoint
 from mmspec.modalities.speech.csm import FAMILY, check, grids, split
 from mmspec.modalities.speech.csm_request import prepare

@@ -19,7 +19,7 @@ from mmspec.modalities.speech.draft import LookupDraft, ModelDraft
 from mmspec.modalities.speech.higgs_audio import FAMILY, HiggsTarget
 from mmspec.modalities.speech.higgs_rows import Marks
 from mmspec.modalities.speech.preparation import prepare
-from mmspec.modalities.speech.redrawing import RedrawnLaw
+from mmspec.modalities.speech.repetition_aware import RedrawnLaw
 from mmspec.prefix import Frame, FramePrefix
 
 from .bed_higgs_audio import (

@@ -15,12 +15,12 @@ from transformers import GenerationMixin, LogitsProcessorList, StoppingCriteriaL
 
 from mmspec.acceptance.frames import FREE, code_noise
 from mmspec.errors import InputError, ModelError, OptionError
-from mmspec.modalities.pair import Draft
+from mmspec.modalities.base.pair import Draft
 from mmspec.modalities.speech.checkpoint import Checkpoint
+from mmspec.modalities.speech.delay_pattern import PatternLayout, RowsTarget
 from mmspec.modalities.speech.draft import LookupDraft, ModelDraft, RepeatDraft
 from mmspec.modalities.speech.musicgen import FAMILY, Musicgen, order, same_weights
 from mmspec.modalities.speech.preparation import prepare, shadow
-from mmspec.modalities.speech.rows import PatternLayout, RowsTarget
 from mmspec.prefix import Frame
 
 from .bed_musicgen import CODES, codec, late, prompt_codes, text, tiny, tiny_decoder, wrong

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from mmspec.errors import InputError, ModelError, OptionError, StateError
-from mmspec.modalities.pair import Draft
+from mmspec.modalities.base.pair import Draft
 from mmspec.modalities.speech.checkpoint import Checkpoint
+from mmspec.modalities.speech.delay_pattern import RowsTarget
 from mmspec.modalities.speech.draft import LookupDraft, ModelDraft, RepeatDraft
 from mmspec.modalities.speech.musicgen_melody import FAMILY
 from mmspec.modalities.speech.preparation import prepare
-from mmspec.modalities.speech.rows import RowsTarget
 from mmspec.modalities.speech.state import BehindConditioning
 
 from .bed_musicgen import (

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from mmspec.modalities.speech import rows as opened_rows
+from mmspec.modalities.speech import delay_pattern as opened_rows
+from mmspec.modalities.speech.fast_decoder import can_run_lean
 from mmspec.modalities.speech.musicgen import FAMILY as MUSICGEN
 from mmspec.modalities.speech.musicgen_melody import FAMILY as MELODY
 from mmspec.modalities.speech.preparation import prepare
-from mmspec.modalities.speech.rows_lean import can_run_lean
 
 from .bed_musicgen import text, tiny, tiny_melody
 

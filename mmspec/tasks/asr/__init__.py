@@ -1,0 +1,1 @@
+"""Speech recognition: recordings and live sound become text."""

@@ -1,0 +1,372 @@
+"""`Transcriber`: a recogniser that is loaded once and used for many recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mmspec.drafting import policy_for
+from mmspec.engine import BlockCosts, Steps, run_alone, run_together
+from mmspec.errors import OptionError
+from mmspec.modalities.base.drafts import HypothesisDraft
+from mmspec.modalities.base.pair import Draft, NoDraft
+from mmspec.modalities.whisper.checkpoint import SAMPLING_RATE, Whisper
+from mmspec.modalities.whisper.chunks import Chunk, ChunkedRecognition, Chunking, OverlapDraft
+from mmspec.modalities.whisper.decode import Recognition
+from mmspec.modalities.whisper.draft import ModelDraft
+from mmspec.modalities.whisper.grounding import Silence
+from mmspec.modalities.whisper.request import Job, job_of
+from mmspec.modalities.whisper.second_pass import Rereading
+from mmspec.modalities.whisper.stream import SpeechStream, StreamOptions
+from mmspec.modalities.whisper.stream_draft import StreamDraft
+from mmspec.modalities.whisper.window import Pair
+from mmspec.modalities.whisper.words import within_segments
+from mmspec.report.grounding import Grounding, threshold_of
+from mmspec.tasks.asr.result import (
+    Transcription,
+    transcription_of,
+    with_grounding,
+    with_times,
+)
+from mmspec.tasks.base import Loaded, check_batch
+
+
+class Transcriber(Loaded[Whisper, Transcription]):
+    """A recogniser: a target, a kind of drafter, and what was learned about their costs.
+
+    Made by `mmspec.load`. Use it with `with`, or `close()` it.
+    """
+
+    def __init__(self, target: Whisper, draft: Draft, gamma: int | str) -> None:
+        costs = BlockCosts()
+        super().__init__(target, draft)
+        self._gamma = gamma
+        self._pair = Pair(target, draft, policy_for(gamma, costs), costs)
+        self._silence = Silence(target)
+
+    @property
+    def drafter_model(self) -> Any:
+        """The drafting model, None where the drafter is no model of its own."""
+        return self._draft.drafter.model if isinstance(self._draft, ModelDraft) else None
+
+    @property
+    def drafter_processor(self) -> Any:
+        """The drafting model's processor, None where there is none."""
+        return self._draft.drafter.processor if isinstance(self._draft, ModelDraft) else None
+
+    @property
+    def shares_encoder(self) -> bool:
+        """Whether a drafting model listens through the target's encoder (proven equal)."""
+        return isinstance(self._draft, ModelDraft) and self._draft.shares_encoder
+
+    def transcribe(
+        self,
+        audio: Any,
+        *,
+        sampling_rate: int | None = None,
+        language: str | None = None,
+        task: str | None = None,
+        timestamps: bool | None = None,
+        prompt: str | None = None,
+        hypothesis: str | Sequence[int] | None = None,
+        temperature: float | Sequence[float] = 0.0,
+        seed: int | None = None,
+        condition_on_prev_tokens: bool | None = None,
+        prompt_condition_type: str | None = None,
+        compression_ratio_threshold: float | None = None,
+        logprob_threshold: float | None = None,
+        no_speech_threshold: float | None = None,
+        max_new_tokens: int | None = None,
+        chunk_s: float | None = None,
+        overlap_s: float | None = None,
+        batch: int = 1,
+        word_timestamps: bool = False,
+        grounding: bool | float = False,
+        streamer: Any = None,
+        generation_config: Any = None,
+        logits_processor: Sequence[Any] | None = None,
+        stopping_criteria: Sequence[Any] | None = None,
+        **options: Any,
+    ) -> Transcription:
+        """Transcribe a recording of any length, window by window (30 s for released checkpoints).
+
+        Args:
+            audio: a path, or samples as a NumPy or torch array (then with `sampling_rate`).
+            sampling_rate: samples per second of an array.
+            language: name, code or token; None detects it.
+            task: "transcribe" or "translate" (to English).
+            timestamps: predict when it was said; always on beyond one window, but for chunks.
+            prompt: text that came before, for spelling and style.
+            hypothesis: what is expected to be heard, for the hypothesis drafter.
+            temperature: 0 takes the likeliest token; above 0 samples. Several are tried in turn
+                where a window's transcript misses a threshold.
+            seed: makes sampling repeatable, whatever drafts.
+            condition_on_prev_tokens: show each window what was heard before it.
+            prompt_condition_type: where the prompt stands then: "first-segment", or
+                "all-segments" to keep it before every window.
+            compression_ratio_threshold: a transcript that compresses better is a loop.
+            logprob_threshold: a transcript with a lower mean log-probability is a failure.
+            no_speech_threshold: a window that is likelier silent, and fails, is skipped.
+            max_new_tokens: emit at most so many per window.
+            chunk_s: decode in chunks of so many seconds, each by itself, and merge them; None
+                decodes in sequence.
+            overlap_s: seconds that a chunk shares with the next; None is a sixth of a chunk.
+            batch: how many chunks are decoded side by side.
+            word_timestamps: find out when each word was spoken.
+            grounding: find out which tokens rest on the audio: True, or the nats that a token's
+                log-probability has to lose without it (True: 1).
+            streamer: a transformers streamer, gets ids that are certain to stay.
+            generation_config: as transformers' `generate` takes it.
+            logits_processor: further processors, as transformers' `generate` takes them.
+            stopping_criteria: further criteria, as transformers' `generate` takes them.
+            **options: further generation options (`repetition_penalty=1.2`).
+
+        Raises:
+            MMSpecError: an input or option that can't be used, in one line.
+        """
+        return run_alone(
+            self._request(
+                self._pair,
+                audio=audio,
+                sampling_rate=sampling_rate,
+                language=language,
+                task=task,
+                timestamps=timestamps,
+                prompt=prompt,
+                hypothesis=hypothesis,
+                temperature=temperature,
+                seed=seed,
+                condition_on_prev_tokens=condition_on_prev_tokens,
+                prompt_condition_type=prompt_condition_type,
+                compression_ratio_threshold=compression_ratio_threshold,
+                logprob_threshold=logprob_threshold,
+                no_speech_threshold=no_speech_threshold,
+                max_new_tokens=max_new_tokens,
+                chunk_s=chunk_s,
+                overlap_s=overlap_s,
+                batch=batch,
+                word_timestamps=word_timestamps,
+                grounding=grounding,
+                streamer=streamer,
+                generation_config=generation_config,
+                logits_processor=logits_processor,
+                stopping_criteria=stopping_criteria,
+                **options,
+            )
+        )
+
+    def transcribe_batch(
+        self, audios: Iterable[Any], *, batch: int = 8, **options: Any
+    ) -> list[Transcription]:
+        """Transcribe several recordings side by side; each is what `transcribe` makes of it.
+
+        Recordings may be of any length. They share forward passes and encoder runs, each at its
+        own pace; one that is done makes room for the next.
+
+        Args:
+            audios: as `transcribe` takes them, read when their turn comes.
+            batch: how many are decoded at a time.
+            **options: as `transcribe` takes them, for all alike. A seed is the same for each.
+
+        Raises:
+            MMSpecError: the first recording that failed, once the others are done.
+        """
+        requests = ({"audio": audio, **options} for audio in audios)
+        return self._all(requests, batch)
+
+    def outcomes(
+        self, requests: Iterable[Mapping[str, Any]], batch: int
+    ) -> Iterator[tuple[int, Transcription | Exception]]:
+        """Several requests side by side, each with options of its own, as they are done.
+
+        Args:
+            requests: the arguments of `transcribe` for each, `audio` included.
+            batch: how many are decoded at a time.
+
+        Yields:
+            (number of the request, its transcription or what it raised).
+
+        Raises:
+            OptionError: a batch of less than one.
+        """
+        check_batch(batch)
+        requests = (_without_streamer(request) for request in requests)
+        pair = self._pair.beside(batch)
+        return run_together((self._request(pair, **request) for request in requests), batch)
+
+    def _request(
+        self,
+        pair: Pair,
+        *,
+        audio: Any,
+        sampling_rate: int | None = None,
+        chunk_s: float | None = None,
+        overlap_s: float | None = None,
+        batch: int = 1,
+        word_timestamps: bool = False,
+        grounding: bool | float = False,
+        **options: Any,
+    ) -> Steps[Transcription]:
+        """One recording, as a request that leaves its passes to whoever runs them."""
+        threshold = threshold_of(grounding)
+        look = self._second_look(word_timestamps, threshold)
+        job = job_of(second_look=look, **options)
+        looked: Rereading | ChunkedRecognition | None = look
+        chunks: tuple[Chunk, ...] = ()
+        check_batch(batch)
+        if chunk_s is None and overlap_s is None:
+            if batch > 1:
+                raise OptionError(
+                    f"batch {batch}: a recording is decoded window after window; give chunk_s, "
+                    "or several recordings to transcribe_batch"
+                )
+            recognition = self._recognition(pair, audio, sampling_rate, job)
+            yield from recognition.steps()
+            heard = recognition.heard()
+        else:
+            looked = self._in_chunks(pair, audio, sampling_rate, job, look, chunk_s, overlap_s)
+            if batch > 1:
+                heard = looked.run_together(batch)
+            else:
+                yield from looked.steps()
+                heard = looked.heard()
+            chunks = looked.chunks
+        said = transcription_of(heard, chunks)
+        if looked is not None and word_timestamps:
+            is_time = self._target.steps.is_timestamp
+            spans = within_segments(heard.segments, looked.spans, is_time)
+            said = with_times(said, self._target, spans)
+        if looked is not None and threshold is not None:
+            said = with_grounding(said, Grounding(threshold, tuple(looked.drops)))
+        return said
+
+    def stream(self, audio: Any, **options: Any) -> Iterator[str]:
+        """Transcribe, yielding text as it is committed; nothing is ever taken back.
+
+        Takes the arguments of `transcribe`, but for the streamer.
+        """
+        from mmspec.streaming import TextPieces
+
+        sampling_rate = options.pop("sampling_rate", None)
+        pieces = TextPieces(self.processor.tokenizer, self._target.steps.timestamp_begin)
+        recognition = self._recognition(self._pair, audio, sampling_rate, job_of(**options))
+        for unit in recognition:
+            yield from pieces.add(unit)
+        yield from pieces.end()
+
+    def live(
+        self,
+        *,
+        step_s: float = 1.0,
+        trim_s: float | None = None,
+        condition_on_committed: bool = True,
+        no_speech_threshold: float | None = 0.6,
+        timestamps: bool | None = None,
+        **options: Any,
+    ) -> SpeechStream:
+        """A stream that is fed with audio as it comes; any number of them may be open.
+
+        A decode is drafted with the one before it, unless this transcriber has a drafter that
+        needs no hypothesis.
+
+        Args:
+            step_s: seconds of new audio that are worth a decode.
+            trim_s: see `StreamOptions`.
+            condition_on_committed: show the decoder the committed text from before the buffer.
+            no_speech_threshold: see `StreamOptions`.
+            timestamps: needed to cut the buffer between segments; None: where the model has them.
+            **options: as `transcribe` takes them: `language`, `task`, `prompt`, `temperature`, ...
+
+        Raises:
+            OptionError: an option that can't work.
+        """
+        self._check_open()
+        for name in ("hypothesis", "streamer"):
+            if name in options:
+                raise OptionError(f"{name}: a stream has its own, leave it out")
+        steps = self._target.steps
+        if timestamps is None:
+            timestamps = steps.no_timestamps is not None
+        pair, itself = self._pair, isinstance(self._draft, NoDraft | HypothesisDraft | OverlapDraft)
+        draft = StreamDraft(self._target) if itself else self._draft
+        pair = Pair(self._target, draft, policy_for(self._gamma, pair.costs), pair.costs)
+        heard = StreamOptions(step_s, trim_s, condition_on_committed, no_speech_threshold)
+        return SpeechStream(pair, job_of(timestamps=timestamps, **options), heard)
+
+    def _recognition(
+        self, pair: Pair, audio: Any, sampling_rate: int | None, job: Job
+    ) -> Recognition:
+        if isinstance(self._draft, OverlapDraft):
+            raise OptionError(
+                "draft 'overlap' drafts a chunk from the one before it: give chunk_s, or another "
+                "draft"
+            )
+        samples = self._samples(audio, sampling_rate, job)
+        return Recognition(pair, self._hear(samples), job, len(samples) / SAMPLING_RATE)
+
+    def _in_chunks(
+        self,
+        pair: Pair,
+        audio: Any,
+        sampling_rate: int | None,
+        job: Job,
+        look: Rereading | None,
+        chunk_s: float | None,
+        overlap_s: float | None,
+    ) -> ChunkedRecognition:
+        if chunk_s is None:
+            raise OptionError(f"overlap_s {overlap_s}: only chunks overlap, give chunk_s too")
+        if job.streamer is not None:
+            raise OptionError(
+                "chunks can't be streamed: what is said in an overlap is settled only when the "
+                "next chunk is decoded"
+            )
+        samples = self._samples(audio, sampling_rate, job)
+        chunking = Chunking(chunk_s, overlap_s)
+        return ChunkedRecognition(pair, self._hear, job, samples, chunking, look)
+
+    def _samples(self, audio: Any, sampling_rate: int | None, job: Job) -> Any:
+        """The recording `[n]` at 16 kHz, once everything is there to decode it."""
+        self._check_open()
+        if isinstance(self._draft, HypothesisDraft) and job.hypothesis is None:
+            raise OptionError("draft 'hypothesis' needs hypothesis= (a text or ids) for each audio")
+        if self.processor is None:
+            raise OptionError(
+                "a model object comes without the processor that turns audio into features: give "
+                "mmspec.load its processor= too, or call mmspec.generate(model, features)"
+            )
+        from mmspec.modalities.media.audio import load_audio
+
+        return load_audio(audio, sampling_rate)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise OptionError("this transcriber is closed: load a new one")
+
+    def _hear(self, samples: Any) -> Callable[[Whisper], Any]:
+        """What makes a checkpoint's features of samples."""
+
+        def features(whisper: Whisper) -> Any:
+            if whisper.processor is None:  # a drafting model object: it hears as the target does
+                whisper = replace(whisper, processor=self.processor)
+            return whisper.features(samples)
+
+        return features
+
+    def _second_look(self, times: bool, threshold: float | None) -> Rereading | None:
+        if not times and threshold is None:
+            return None
+        silence = None if threshold is None else self._silence
+        return Rereading(self._target, times=times, silence=silence)
+
+
+def _without_streamer(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Raise where recordings side by side would mix in one streamer.
+
+    Raises:
+        OptionError: says what to do.
+    """
+    if request.get("streamer") is not None:
+        raise OptionError("streamer: recordings side by side have none, use transcribe")
+    return request

@@ -1,0 +1,1 @@
+"""Speech: texts become codes and sound."""

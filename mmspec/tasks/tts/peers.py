@@ -1,0 +1,232 @@
+"""Who can say a text: mmspec with any drafter, and transformers. The same questions and answers as
+in `contenders`, about codes: an outcome's ids are frames.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+import torch
+from transformers.generation.stopping_criteria import MaxLengthCriteria
+
+from mmspec.compat import quiet
+from mmspec.engine.frames.processing import FRAME_FORMS
+from mmspec.errors import ModelError, OptionError
+from mmspec.factorizations import Cell, DelayedFrames
+from mmspec.factorizations.codes import Grid
+from mmspec.modalities.base.pair import NoDraft
+from mmspec.modalities.speech.family import FrameFamily
+from mmspec.tasks.asr.peers import Outcome, Unavailable, untouched
+from mmspec.tasks.tts.speaker import Speaker
+
+FEW_STEPS = 32
+"""Enough to warm up with, and more than any family's codebooks are late."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakRequest:
+    """What is asked of every contender alike.
+
+    Attributes:
+        sound: make sound of the codes: part of the time from end to end.
+    """
+
+    seconds: float | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    guidance: float | None = None
+    max_new_tokens: int | None = None
+    sound: bool = True
+
+    @property
+    def first_temperature(self) -> float:
+        """What is decoded at; 0 also where the generation config decides that."""
+        return self.temperature or 0.0
+
+    @property
+    def few(self) -> Self:
+        """The same, done after a few steps."""
+        return replace(self, seconds=None, max_new_tokens=FEW_STEPS)
+
+    def given(self) -> dict[str, Any]:
+        """What was asked for, as `Speaker.speak` takes it."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def for_generate(self, speaker: Speaker) -> dict[str, Any]:
+        """The same request as keyword arguments of transformers' `generate`."""
+        steps = {} if self.max_new_tokens is None else {"max_new_tokens": self.max_new_tokens}
+        ours = speaker._as_generate_has_it(self.seconds, self.temperature, self.guidance)
+        return {**steps, **ours}
+
+
+@runtime_checkable
+class TellsCodes(Protocol):
+    """A family that finds out which codes transformers' own `generate` comes to."""
+
+    def library_codes(self, model: Any, inputs: Mapping[str, Any], **options: Any) -> Grid:
+        """The codes of `model.generate(**inputs, **options)`, without any sound made of them."""
+        ...
+
+
+class MMSpecSpeaker:
+    """mmspec with some drafter, or with none."""
+
+    remark: str | None = None
+
+    def __init__(self, speaker: Speaker, name: str) -> None:
+        self.speaker, self.name = speaker, name
+        self.why_not: str | None = None
+
+    def run(self, text: str, request: SpeakRequest, hypothesis: Any = None) -> Outcome:
+        """Say it with `Speaker.speak`."""
+        start = time.perf_counter()
+        said = self.speaker.speak(text, **request.given())
+        seconds = time.perf_counter() - start
+        return Outcome(
+            frames_of(said.codes), said.text, said.report.decode_seconds, seconds, said.report
+        )
+
+
+class TransformersSpeaker:
+    """transformers' `generate` on the user's own model object, its codes taken before the codec.
+
+    End to end are the inputs, `generate` up to its codec, and the same codec on its codes.
+    """
+
+    remark: str | None = None
+
+    def __init__(self, speaker: Speaker, name: str) -> None:
+        self.name, self._speaker = name, speaker
+        family = speaker._target.family
+        self.why_not: str | None = None
+        if not isinstance(family, TellsCodes | FrameFamily):
+            self.why_not = f"which codes transformers comes to isn't known for {family.title}"
+
+    def run(self, text: str, request: SpeakRequest, hypothesis: Any = None) -> Outcome:
+        """Decode with `generate`; the model's generation config is as before afterwards.
+
+        Raises:
+            OptionError: sampling, whose noise is transformers' own.
+        """
+        if request.first_temperature > 0:
+            raise OptionError("sampled codes can't be compared: transformers draws other noise")
+        speaker, watch = self._speaker, LoopWatch()
+        with quiet(), untouched(_configured(speaker.model)), torch.no_grad():
+            start = time.perf_counter()
+            inputs, options = speaker._inputs(text), request.for_generate(speaker)
+            grid = self._codes(inputs, {**options, "stopping_criteria": [watch]})
+            if request.sound and speaker.codec is not None:
+                speaker.codec.decode(np.asarray(grid).reshape(len(grid), -1))
+            seconds = time.perf_counter() - start
+        return Outcome(tuple(grid), text, watch.decode_s, seconds)
+
+    @torch.no_grad()
+    def gap(
+        self,
+        text: str,
+        request: SpeakRequest,
+        frames: Sequence[Any],
+        cell: Cell,
+        codes: Sequence[int],
+    ) -> float | None:
+        """How far apart the target's scores for two codes were; None where that can't be told.
+
+        Args:
+            text: what was said.
+            request: how.
+            frames: codes, frames × codebooks, those behind the cell's step included or not.
+            cell: where one of the two stands.
+            codes: both.
+        """
+        speaker, steps = self._speaker, self._speaker.descriptor
+        family = speaker._target.family
+        if not isinstance(family, FrameFamily) or not isinstance(steps, DelayedFrames):
+            return None
+        inputs, options = speaker._inputs(text), request.for_generate(speaker)
+        prepared = family.prepare(speaker.model, inputs, **options)
+        target = family.open(prepared, packed=False)
+        step = cell.frame + 1 + steps.delays[cell.codebook]  # behind the row of start marks
+        try:
+            rows, before = target.read_prompt(), steps.from_grid(frames)[len(target.prompt) : step]
+            if before:
+                rows = target.score(list(before), 1)  # type: ignore[arg-type]
+        finally:
+            target.close()
+        for processor in prepared.processors or ():
+            if form := FRAME_FORMS.get(type(processor)):
+                rows = form(processor, target.codebooks)(rows)
+        one, other = (steps.codebooks[cell.codebook].id_of(code) for code in codes)
+        row = rows[-1, cell.codebook]
+        return abs(float(row[one] - row[other]))
+
+    def _codes(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Grid:
+        """Of `generate`: as its family finds them out, else its rows as they are.
+
+        Raises:
+            ModelError: it returns something else.
+        """
+        model, family = self._speaker.model, self._speaker._target.family
+        if isinstance(family, TellsCodes):
+            return family.library_codes(model, inputs, **options)
+        made: Any = model.generate(**inputs, **options)
+        if not isinstance(made, torch.Tensor) or made.ndim != 3:
+            raise ModelError(f"{family.title}: which codes transformers comes to isn't known")
+        rows = [tuple(row) for row in made[0].tolist()]
+        return family.grid(self._speaker.descriptor, rows)[0]  # type: ignore[attr-defined]
+
+
+def _configured(model: Any) -> list[Any]:
+    """A model and those of its parts that have a generation config."""
+    parts = (model, *model.children())
+    return [part for part in parts if getattr(part, "generation_config", None) is not None]
+
+
+class LoopWatch(MaxLengthCriteria):
+    """A stopping criterion that stops nothing: it takes the time from the first step to the last.
+
+    MusicGen's `generate` hands no streamer to its loop, and CSM's takes criteria of length alone.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(sys.maxsize)
+        self._first: float | None = None
+        self._last = 0.0
+
+    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
+        """A step was decided."""
+        self._last = time.perf_counter()
+        self._first = self._last if self._first is None else self._first
+        return super().__call__(input_ids, scores, **kwargs)
+
+    @property
+    def decode_s(self) -> float:
+        """What the steps behind the first one took."""
+        return 0.0 if self._first is None else self._last - self._first
+
+
+def assisted(ours: Speaker) -> Unavailable:
+    """transformers' own speculation: for codes it has none that could be compared with."""
+    title = ours._target.family.title
+    return Unavailable("hf-assisted", f"transformers' speculation isn't run for {title} here")
+
+
+def plain_of(ours: Speaker, *, packed: bool = True) -> Speaker:
+    """Ordinary decoding with the same target."""
+    return Speaker(replace(ours._target, packed=packed), NoDraft(), "adaptive")
+
+
+def step_of(speaker: Speaker) -> str:
+    """What one step decides, in words: what a report of it calls a token."""
+    if not isinstance(speaker._target.family, FrameFamily):
+        return "one code"
+    return f"a frame of {len(speaker.descriptor.codebooks)} codes"
+
+
+def frames_of(codes: np.ndarray) -> tuple[tuple[int, ...], ...]:
+    """A grid of codes as an outcome's ids."""
+    return tuple(map(tuple, codes.tolist()))

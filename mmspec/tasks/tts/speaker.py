@@ -1,0 +1,297 @@
+"""`Speaker`: a model that says codes, loaded once and used for many texts."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from mmspec.acceptance.groups import Approximate
+from mmspec.clock import Clock
+from mmspec.compare.code_parity import when_decided
+from mmspec.drafting import policy_for
+from mmspec.engine import BlockCosts, Steps, run_alone, run_together, stepwise
+from mmspec.engine.stats import Account
+from mmspec.errors import InputError, OptionError
+from mmspec.factorizations import CodeSteps
+from mmspec.modalities.base.pair import Draft, Pair
+from mmspec.modalities.speech.checkpoint import Checkpoint
+from mmspec.modalities.speech.codec import Codec, open_codec
+from mmspec.modalities.speech.family import Asked, FrameFamily, Said
+from mmspec.modalities.speech.similar_codes import similar_codes
+from mmspec.report.grounding import Grounding, share_by_class, threshold_of
+from mmspec.streaming import CollectedFrames
+from mmspec.tasks.base import Loaded, check_batch
+from mmspec.tasks.tts.result import Speech
+
+
+class Speaker(Loaded[Checkpoint, Speech]):
+    """A model that speaks: a target, a kind of drafter, and what was learned about their costs.
+
+    Made by `mmspec.load`. Use it with `with`, or `close()` it.
+
+    Attributes:
+        codec: what makes sound of its codes; None where its checkpoint has none.
+    """
+
+    def __init__(self, target: Checkpoint, draft: Draft, gamma: int | str) -> None:
+        super().__init__(target, draft)
+        costs = BlockCosts()
+        self._pair = Pair(target, draft, policy_for(gamma, costs), costs)
+        self.codec = _codec_of(target)
+
+    def speak(self, text: str, **options: Any) -> Speech:
+        """Say a text.
+
+        Args:
+            text: what to say.
+            **options: `seconds` (how long it sounds at most; None: as the model's generation
+                config has it), `temperature` (0 takes the likeliest codes; None: as the generation
+                config has it), `seed` (repeatable sampling, whatever drafts), `guidance` (the
+                scale of classifier-free guidance, 1 is none), `grounding` (find out which steps
+                rest on the text: True, or a threshold in nats), `earlier` (`Speech`es or code grids
+                of the same voice, for lookup), `approximate` (**no longer exact**: a cosine; codes
+                whose embeddings have a higher one are alike), `budget` (how far from the target's
+                law an approximate output may be at most), `sound` (False leaves the codec out),
+                `streamer`, `inputs` (what the model's processor made, instead of a text), and
+                further options of transformers' `generate`.
+
+        Raises:
+            MMSpecError: a text or an option that can't be used, in one line.
+        """
+        return run_alone(self._request(self._pair, text=text, **options))
+
+    def speak_batch(self, texts: Iterable[str], *, batch: int = 8, **options: Any) -> list[Speech]:
+        """Say several texts side by side; each is what `speak` says.
+
+        Args:
+            texts: what to say.
+            batch: how many are decoded at a time.
+            **options: as `speak` takes them, for all alike. A seed is the same for each.
+
+        Raises:
+            MMSpecError: the first text that failed, once the others are done.
+        """
+        return self._all(({"text": text, **options} for text in texts), batch)
+
+    def outcomes(
+        self, requests: Iterable[Mapping[str, Any]], batch: int
+    ) -> Iterator[tuple[int, Speech | Exception]]:
+        """Several requests side by side, each with options of its own, as they are done.
+
+        Args:
+            requests: the arguments of `speak` for each, `text` included.
+            batch: how many are decoded at a time.
+
+        Yields:
+            (number of the request, its speech or what it raised).
+
+        Raises:
+            OptionError: a batch of less than one.
+        """
+        check_batch(batch)
+        pair = self._pair.beside(batch)
+        return run_together((self._request(pair, **request) for request in requests), batch)
+
+    def stream(self, text: str, **options: Any) -> Iterator[np.ndarray]:
+        """Say a text, yielding sound as soon as its frames are committed.
+
+        Takes the options of `speak`, but for the streamer. All pieces joined are the sound that
+        `speak` makes, but for float rounding.
+
+        Yields:
+            float32 `[n]`, or `[channels, n]`.
+
+        Raises:
+            OptionError: no codec, or codes that only sound when all of them are there.
+        """
+        if self.codec is None:
+            raise OptionError("stream: this model has no codec to make sound with")
+        if not isinstance(self._target.family, FrameFamily):
+            raise OptionError(
+                f"stream: {self._target.family.title} finishes one part of its codes before it "
+                "begins the next, so nothing sounds before the end: use speak"
+            )
+        sound, collected, sequence, done = self.codec.stream(), CollectedFrames(), [], 0
+        request = self._request(
+            self._pair, text=text, streamer=collected, **{**options, "sound": False}
+        )
+        for _ in stepwise(request):
+            sequence += collected.take()
+            whole = self._whole_frames(sequence, done)
+            done += len(whole)
+            yield sound.push(whole)
+        sequence += collected.take()
+        yield sound.push(self._whole_frames(sequence, done))
+        yield sound.end()
+
+    def _whole_frames(self, sequence: Sequence[Any], done: int) -> list[tuple[int, ...]]:
+        """Frames from number `done` on that are complete; with this order's delays undone."""
+        frames = (self._target.steps.whole_frame(sequence, t) for t in itertools.count(done))
+        return list(itertools.takewhile(lambda frame: frame is not None, frames))
+
+    def _request(
+        self,
+        pair: Pair[Checkpoint],
+        *,
+        text: str,
+        inputs: Mapping[str, Any] | None = None,
+        seconds: float | None = None,
+        temperature: float | None = None,
+        seed: int | None = None,
+        guidance: float | None = None,
+        grounding: bool | float = False,
+        earlier: Sequence[Any] = (),
+        approximate: float | None = None,
+        budget: float | None = None,
+        sound: bool = True,
+        streamer: Any = None,
+        **options: Any,
+    ) -> Steps[Speech]:
+        """One request that leaves its passes to whoever runs them."""
+        if self._closed:
+            raise OptionError("this speaker is closed: load a new one")
+        threshold = threshold_of(grounding)
+        account = Account(Clock(self._target.device))
+        asked = Asked(
+            pair,
+            self._inputs(text) if inputs is None else inputs,
+            account,
+            {**options, **self._as_generate_has_it(seconds, temperature, guidance)},
+            seed=seed,
+            approximate=self._approximate(approximate, budget),
+            earlier=[self._sequence(said) for said in earlier],
+            streamer=streamer,
+        )
+        said = yield from self._target.family.say(asked)
+        books = self._target.family.books(self._target.steps)
+        codes = np.asarray(said.grid, dtype=np.int64).reshape(len(said.grid), len(books))
+        samples = None
+        if sound and self.codec is not None:
+            with account.clock("post"):
+                samples = self.codec.decode(codes)
+        drops = None if threshold is None else self._drops(asked, said)
+        return self._speech(text, asked, said, codes, samples, drops, threshold)
+
+    def _approximate(self, threshold: float | None, budget: float | None) -> Approximate | None:
+        if threshold is None:
+            if budget is not None:
+                raise OptionError("budget: only approximate acceptance spends one, see approximate")
+            return None
+        groups = similar_codes(self._target, _number("approximate", threshold))
+        return Approximate(groups, None if budget is None else _number("budget", budget))
+
+    def _inputs(self, text: str) -> Mapping[str, Any]:
+        if not isinstance(text, str) or not text.strip():
+            raise InputError(f"text: found {text!r}, expected words to say")
+        return self._target.family.text_inputs(self._target, text)
+
+    def _as_generate_has_it(
+        self, seconds: float | None, temperature: float | None, guidance: float | None
+    ) -> dict[str, Any]:
+        """Options of `generate`, for those of ours that were given.
+
+        Raises:
+            OptionError: no number, or one that makes no sense.
+        """
+        found: dict[str, Any] = {}
+        if seconds is not None:
+            if self.codec is None:
+                raise OptionError("seconds: this model has no codec to say how long a frame is")
+            frames = math.ceil(_number("seconds", seconds) * self.codec.frame_rate_hz)
+            if frames < 1:
+                raise OptionError(f"seconds: found {seconds}, expected more than 0")
+            steps = self._target.family.new_tokens(self._target.steps, frames)
+            found["max_new_tokens"] = steps
+        if temperature is not None:
+            found["do_sample"] = _number("temperature", temperature) > 0
+            if temperature > 0:
+                found["temperature"] = float(temperature)
+        if guidance is not None:
+            found["guidance_scale"] = _number("guidance", guidance)
+        return found
+
+    def _sequence(self, said: Any) -> Sequence[Any]:
+        """What was said before, as the model sees it."""
+        if isinstance(said, Speech):
+            return said.sequence
+        rows = [tuple(int(code) for code in row) for row in np.asarray(said).tolist()]
+        return self._target.steps.from_grid(rows)
+
+    def _drops(self, asked: Asked, said: Said) -> tuple[float, ...]:
+        family = self._target.family
+        given = family.log_probs(asked, said, text=True)
+        dropped = family.log_probs(asked, said, text=False)
+        return tuple(one - other for one, other in zip(given, dropped, strict=True))
+
+    def _speech(
+        self,
+        text: str,
+        asked: Asked,
+        said: Said,
+        codes: np.ndarray,
+        samples: np.ndarray | None,
+        drops: tuple[float, ...] | None,
+        threshold: float | None,
+    ) -> Speech:
+        account, steps = asked.account, self._target.steps
+        origins = tuple(account.tally.origins())
+        report = account.report(said.sampling, asked.pair.costs)
+        grounding = None
+        if drops is not None and threshold is not None:
+            grounding = Grounding(threshold, drops)
+            report = replace(report, by_class=share_by_class(grounding, origins))
+        in_order = isinstance(steps, CodeSteps)
+        return Speech(
+            text=text,
+            codes=codes,
+            samples=samples,
+            sample_rate_hz=None if self.codec is None else self.codec.sample_rate_hz,
+            frame_rate_hz=None if self.codec is None else self.codec.frame_rate_hz,
+            codebook_sizes=tuple(book.codes for book in self._target.family.books(steps)),
+            family=str(self.model.config.model_type),
+            report=report,
+            origins=origins,
+            trace=tuple(account.tally.trace),
+            decided_at=_steps_of(steps, len(codes), said.first_step),
+            decision=when_decided(steps, len(codes)) if in_order else None,
+            sequence=tuple(said.sequence),
+            grounding=grounding,
+            filled=self._target.family.filled,
+        )
+
+
+def _steps_of(steps: Any, frames: int, given: int | None) -> np.ndarray | None:
+    """Which step behind `given` ones decided each code, -1 where none did; None: nobody knows."""
+    if given is None or not isinstance(steps, CodeSteps):
+        return None
+    found = np.full((frames, len(steps.codebooks)), -1, np.int32)
+    for index in range(max(0, given), steps.steps(frames)):
+        step = steps.step(index, frames)
+        if step.decisions:
+            for cell in step.decided:
+                found[cell] = index - given
+    return found
+
+
+def _number(name: str, given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < math.inf:
+        raise OptionError(f"{name}: found {given!r}, expected a number, 0 or more")
+    return float(given)
+
+
+def _codec_of(target: Checkpoint) -> Codec | None:
+    """The codec of a checkpoint, checked against what its language model writes."""
+    family, steps = target.family, target.steps
+    model = family.codec(target)
+    if model is None:
+        return None
+    signals = family.signals(target.model)
+    codec = open_codec(model, len(family.books(steps)) // signals, signals)
+    if isinstance(steps, CodeSteps):
+        codec.check(steps)
+    return codec

@@ -1,0 +1,1 @@
+"""Looking: images and documents become captions, readings, answers."""

@@ -1,0 +1,356 @@
+"""`Viewer`: a model that looks at images, loaded once and used for many of them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Literal
+
+from mmspec.drafting import policy_for
+from mmspec.engine import BlockCosts, Steps, run_alone, run_together, stepwise
+from mmspec.engine.processor_copies import with_copies
+from mmspec.errors import OptionError
+from mmspec.modalities.base.checkpoint import Checkpoint
+from mmspec.modalities.base.draft import ModelDraft
+from mmspec.modalities.base.drafts import HypothesisDraft
+from mmspec.modalities.base.pair import Draft, Pair
+from mmspec.modalities.base.prompting import Instruction, Task
+from mmspec.modalities.base.switching import SwitchDraft
+from mmspec.modalities.media.documents import Page, pages
+from mmspec.modalities.media.images import open_images
+from mmspec.modalities.vlm.looking import Look, looking
+from mmspec.report.grounding import threshold_of
+from mmspec.streaming import Collected, TextPieces
+from mmspec.tasks.base import Loaded, check_batch
+from mmspec.tasks.vlm.ocr import read_page, tidy
+from mmspec.tasks.vlm.result import Description, description_of
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from mmspec.modalities.media.documents import BadPage
+    from mmspec.modalities.media.images import ImageSource
+
+TASKS: tuple[Task, ...] = ("caption", "read", "answer")
+
+TESSERACT: Literal["tesseract"] = "tesseract"
+"""Instead of a reading: let that program read first, if it is installed."""
+
+
+class Viewer(Loaded[Checkpoint, Description]):
+    """A model that looks: a target, a kind of drafter, and what was learned about their costs.
+
+    Made by `mmspec.load`. Use it with `with`, or `close()` it.
+    """
+
+    def __init__(self, target: Checkpoint, draft: Draft, gamma: int | str) -> None:
+        super().__init__(target, draft)
+        costs = BlockCosts()
+        self._pair = Pair(target, draft, policy_for(gamma, costs), costs)
+
+    @property
+    def drafter_model(self) -> Any:
+        """The drafting model, None where the drafter is no model of its own."""
+        return self._draft.drafter.model if isinstance(self._draft, ModelDraft) else None
+
+    def caption(
+        self,
+        image: ImageSource | Sequence[ImageSource],
+        *,
+        prompt: str | None = None,
+        **options: Any,
+    ) -> Description:
+        """Describe an image.
+
+        Args:
+            image: whatever `open_image` reads, or several where the model takes several.
+            prompt: what the model is told; None: what it was trained with.
+            **options: see `describe`.
+
+        Raises:
+            MMSpecError: an image or an option that can't be used, in one line.
+        """
+        return self.describe(image, task="caption", prompt=prompt, **options)
+
+    def read(
+        self,
+        image: ImageSource | Sequence[ImageSource],
+        *,
+        reading: str | Sequence[int] | None = None,
+        prompt: str | None = None,
+        **options: Any,
+    ) -> Description:
+        """Read what is written on an image.
+
+        Args:
+            image: whatever `open_image` reads; for documents see `read_pages`.
+            reading: what another reader found, as text or as ids, for the hypothesis drafter;
+                "tesseract" lets that program read first. None: Tesseract, where a reading is
+                needed and it is installed.
+            prompt: what the model is told; None: what it was trained with.
+            **options: see `describe`.
+
+        Raises:
+            MMSpecError: an image or an option that can't be used, in one line.
+        """
+        return self.describe(image, task="read", prompt=prompt, hypothesis=reading, **options)
+
+    def answer(
+        self, image: ImageSource | Sequence[ImageSource], question: str, **options: Any
+    ) -> Description:
+        """Answer a question about an image.
+
+        Args:
+            image: whatever `open_image` reads, or several where the model takes several.
+            question: what the model is asked.
+            **options: see `describe`.
+
+        Raises:
+            MMSpecError: an image or an option that can't be used, in one line.
+        """
+        return self.describe(image, task="answer", prompt=question, **options)
+
+    def describe(self, image: ImageSource | Sequence[ImageSource], **options: Any) -> Description:
+        """What the other methods do, with the task by name.
+
+        Args:
+            image: whatever `open_image` reads, or several where the model takes several.
+            **options: `task` ("caption", "read" or "answer"), `prompt`, `hypothesis` (what is
+                expected, as text or as ids), `max_new_tokens`, `temperature` (0 takes the likeliest
+                token), `seed` (repeatable sampling, whatever drafts), `grounding` (find out which
+                tokens rest on the image: True, or a threshold in nats), `streamer`,
+                `generation_config`, `logits_processor`, `stopping_criteria`, and further options of
+                transformers' `generate`.
+
+        Raises:
+            MMSpecError: an image or an option that can't be used, in one line.
+        """
+        return run_alone(self._request(self._pair, image=image, **options))
+
+    def caption_batch(
+        self, images: Iterable[ImageSource], *, batch: int = 8, **options: Any
+    ) -> list[Description]:
+        """Describe several images side by side; each is what `caption` says of it.
+
+        Args:
+            images: read when their turn comes.
+            batch: how many are decoded at a time.
+            **options: as `caption` takes them, for all alike. A seed is the same for each.
+
+        Raises:
+            MMSpecError: the first image that failed, once the others are done.
+        """
+        return self._all(({"image": image, **options} for image in images), batch)
+
+    def read_batch(
+        self,
+        images: Iterable[ImageSource],
+        *,
+        readings: Iterable[str | Sequence[int] | None] | None = None,
+        batch: int = 8,
+        **options: Any,
+    ) -> list[Description]:
+        """Read several images side by side; each is what `read` finds on it.
+
+        Args:
+            images: read when their turn comes.
+            readings: a reading for each, as `read` takes it.
+            batch: how many are decoded at a time.
+            **options: as `read` takes them, for all alike.
+
+        Raises:
+            MMSpecError: the first image that failed, once the others are done; more readings than
+                images, or fewer.
+        """
+        asked = {"task": "read", **options}
+        if readings is None:
+            return self._all(({"image": image, **asked} for image in images), batch)
+        pairs = paired(images, readings)
+        found = ({"image": image, "hypothesis": text, **asked} for image, text in pairs)
+        return self._all(found, batch)
+
+    def read_pages(
+        self,
+        source: ImageSource,
+        *,
+        reading: str | None = None,
+        dpi: float = 200,
+        password: str | None = None,
+        **options: Any,
+    ) -> Iterator[Description | BadPage]:
+        """Read a document page by page: a PDF, a TIFF of several pages, or an image.
+
+        Args:
+            source: a path or the bytes of a file, or an image.
+            reading: "pdf" (a page's text layer), "tesseract" or "none"; None: the text layer
+                where there is one, else as `read` does it.
+            dpi: pixels per inch of a PDF's paper.
+            password: of an encrypted PDF.
+            **options: as `read` takes them.
+
+        Yields:
+            A description per page, as each is done; a page that can't be read is a `BadPage`.
+
+        Raises:
+            MMSpecError: no document, or an option that can't be used.
+        """
+        for page in pages(source, dpi=dpi, password=password):
+            if not isinstance(page, Page):
+                yield page
+                continue
+            expected = reading_of(page, reading)
+            said = self.read(page.image, reading=expected, **with_copies(options))
+            yield replace(said, page=page.number)
+
+    def outcomes(
+        self, requests: Iterable[Mapping[str, Any]], batch: int
+    ) -> Iterator[tuple[int, Description | Exception]]:
+        """Several requests side by side, each with options of its own, as they are done.
+
+        Args:
+            requests: the arguments of `describe` for each, `image` included.
+            batch: how many are decoded at a time.
+
+        Yields:
+            (number of the request, its description or what it raised).
+
+        Raises:
+            OptionError: a batch of less than one.
+        """
+        check_batch(batch)
+        pair = self._pair.beside(batch)
+        return run_together((self._beside(pair, request) for request in requests), batch)
+
+    def stream(self, image: ImageSource | Sequence[ImageSource], **options: Any) -> Iterator[str]:
+        """Look, yielding text as it is committed; nothing is ever taken back.
+
+        Takes the arguments of `describe`, but for the streamer.
+        """
+        collected = Collected()
+        pieces = TextPieces(self._target.tokenizer, self._target.steps.vocab_size)
+        steps = self._request(self._pair, image=image, streamer=collected, **options)
+        for _ in stepwise(steps):
+            for unit in collected.take():
+                yield from pieces.add(unit)
+        for unit in collected.take():
+            yield from pieces.add(unit)
+        yield from pieces.end()
+
+    def _beside(self, pair: Pair[Checkpoint], request: Mapping[str, Any]) -> Steps[Description]:
+        if request.get("streamer") is not None:
+            raise OptionError("streamer: images side by side have none, use describe")
+        return self._request(pair, **request)
+
+    def _request(
+        self,
+        pair: Pair[Checkpoint],
+        *,
+        image: Any,
+        task: Task = "caption",
+        prompt: str | None = None,
+        hypothesis: str | Sequence[int] | None = None,
+        grounding: bool | float = False,
+        temperature: float = 0.0,
+        seed: int | None = None,
+        streamer: Any = None,
+        generation_config: Any = None,
+        logits_processor: Sequence[Any] | None = None,
+        stopping_criteria: Sequence[Any] | None = None,
+        **options: Any,
+    ) -> Steps[Description]:
+        """One request that leaves its passes to whoever runs them."""
+        if self._closed:
+            raise OptionError("this viewer is closed: load a new one")
+        if task not in TASKS:
+            raise OptionError(f"task: found {task!r}, expected one of {', '.join(TASKS)}")
+        if task == "answer" and prompt is None:
+            raise OptionError("answer: found no question, expected one")
+        if not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
+            raise OptionError(f"temperature: found {temperature!r}, expected a number, 0 or more")
+        threshold = threshold_of(grounding)
+        images = open_images(image if isinstance(image, list | tuple) else [image])
+        look = Look(
+            images=images,
+            instruction=Instruction(task, prompt),
+            temperature=temperature,
+            seed=seed,
+            config=generation_config,
+            options={name: value for name, value in options.items() if value is not None},
+            processors=logits_processor or (),
+            criteria=stopping_criteria or (),
+            streamer=streamer,
+            grounding=threshold is not None,
+            **self._expected(task, images, hypothesis),
+        )
+        seen = yield from looking(pair, look)
+        return description_of(seen, look, threshold)
+
+    def _expected(
+        self, task: Task, images: Sequence[Image], given: str | Sequence[int] | None
+    ) -> dict[str, Any]:
+        """What a drafter is told to expect, as `Look` takes it.
+
+        Raises:
+            OptionError: nothing was given and nobody could find out; Tesseract isn't installed.
+            DraftError: Tesseract failed.
+        """
+        alone = isinstance(self._draft, HypothesisDraft)
+        needed = any(isinstance(draft, HypothesisDraft) for draft in drafts_of(self._draft))
+        if given is None and alone and task != "read":
+            raise OptionError(
+                f"draft 'hypothesis' needs hypothesis= (a text or ids) to {task}; only what is "
+                "read can be read by another first"
+            )
+        if given != TESSERACT and not (given is None and needed and task == "read"):
+            return {"hypothesis": given}
+        if len(images) != 1:
+            raise OptionError(f"{len(images)} images: Tesseract reads one, give reading= as a text")
+        start = time.perf_counter()
+        page = Page(1, images[0])
+        reading = read_page(page, TESSERACT if given == TESSERACT else "auto")
+        note = f"nothing was drafted: {reading.reason}" if reading.reason else None
+        seconds = time.perf_counter() - start
+        return {"hypothesis": reading.text, "reading_s": seconds, "note": note}
+
+
+def paired(images: Iterable[Any], readings: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Each image with its reading.
+
+    Raises:
+        OptionError: when one of the two ends before the other.
+    """
+    nothing = object()
+    for number, pair in enumerate(zip_longest(images, readings, fillvalue=nothing)):
+        if pair[0] is nothing or pair[1] is nothing:
+            fewer, more = ("readings", "images")[:: 1 if pair[1] is nothing else -1]
+            raise OptionError(f"readings: found {number} {fewer}, but more {more}, expected pairs")
+        yield pair
+
+
+def drafts_of(draft: Draft) -> tuple[Draft, ...]:
+    """The kinds of drafter that take turns, or the only one."""
+    return draft.drafts if isinstance(draft, SwitchDraft) else (draft,)
+
+
+def reading_of(page: Page, reader: str | None) -> str | None:
+    """What is known of a page before it is read, as `Viewer.read` takes it.
+
+    Args:
+        page: of a document.
+        reader: "pdf", "tesseract", "none", a text, or None: the text layer where there is one.
+
+    Example:
+        >>> from PIL import Image
+        >>> nothing = Image.new("RGB", (1, 1))
+        >>> layered, bare = Page(1, nothing, "One."), Page(2, nothing)
+        >>> [reading_of(layered, reader) for reader in (None, "pdf", "tesseract", "none")]
+        ['One.', 'One.', 'tesseract', '']
+        >>> [reading_of(bare, reader) for reader in (None, "pdf")]
+        [None, '']
+    """
+    layer = tidy(page.text)
+    known = {None: layer or None, "pdf": layer, "none": ""}
+    return known.get(reader, reader)

@@ -1,0 +1,1 @@
+"""What adapters of every modality share: decoders, families, preparation, requests, drafters."""

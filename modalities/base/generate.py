@@ -1,0 +1,120 @@
+"""Models that look or listen, inside transformers' `generate`: it prepares, mmspec decodes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmspec.clock import Clock
+from mmspec.engine import Sampling, Scores, run_alone
+from mmspec.engine.stats import Account
+from mmspec.errors import ModelError
+from mmspec.modalities.base.checkpoint import Checkpoint
+from mmspec.modalities.base.pair import Pair
+from mmspec.modalities.base.preparation import Prepared
+from mmspec.modalities.base.request import Inputs, decoded
+from mmspec.modalities.base.rows import Row, collects_scores
+
+
+def handed_on(inputs: Mapping[str, Any], target: Checkpoint, drafter: Checkpoint) -> dict[str, Any]:
+    """A target's inputs for a drafting model, where nobody can make it inputs of its own.
+
+    Raises:
+        ModelError: the two have different ids for an image or a sound.
+    """
+    mine, theirs = (one.family.reserved(one.model) for one in (target, drafter))
+    ids = inputs.get("input_ids")
+    strange = mine - theirs
+    if ids is not None and strange and bool(torch.isin(ids, torch.tensor(sorted(strange))).any()):
+        raise ModelError(
+            f"an image or a sound stands as {sorted(strange)} in the target's prompt, the drafter "
+            f"knows {sorted(theirs)}: use mmspec.load(target, drafter), which makes each its own"
+        )
+    return {
+        name: value.to(drafter.device) if isinstance(value, Tensor) else value
+        for name, value in inputs.items()
+    }
+
+
+def decode_row(
+    pair: Pair[Checkpoint],
+    prepared: Prepared,
+    sampling: Sampling,
+    *,
+    inputs: Inputs | None = None,
+    hypothesis: Sequence[int] | None = None,
+    streamer: Any = None,
+) -> Row:
+    """Decode a prepared request of one row.
+
+    Args:
+        pair: the target and its kind of drafter.
+        prepared: what `generate` prepared.
+        sampling: how units are drawn.
+        inputs: makes a drafting model's own inputs.
+        hypothesis: expected units, for a hypothesis drafter.
+        streamer: gets committed ids.
+    """
+    account = Account(Clock(pair.checkpoint.device))
+    scores = Scores([], []) if collects_scores(prepared.config) else None
+    ids = run_alone(
+        decoded(
+            pair,
+            prepared,
+            account,
+            sampling=sampling,
+            inputs=inputs,
+            hypothesis=hypothesis,
+            streamer=streamer,
+            scores=scores,
+        )
+    )
+    if streamer is not None:
+        streamer.end()
+    return Row(ids, scores, account.report(sampling, pair.costs))
+
+
+def prompt_length(model: Any, inputs: Mapping[str, Any]) -> int:
+    """Positions of what a decoder is prompted with; 0 where `generate` makes that itself."""
+    own = "decoder_input_ids" if model.config.is_encoder_decoder else "input_ids"
+    prompt = inputs.get("decoder_input_ids", inputs.get(own))
+    return 0 if prompt is None else prompt.shape[1]
+
+
+def filler(inputs: Mapping[str, Any], pad: int) -> int:
+    """What stands where a batch of prompts is padded: what is there already, else `pad`."""
+    ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+    if not isinstance(ids, Tensor) or mask is None or mask.shape != ids.shape:
+        return pad
+    padding = ids[mask == 0]
+    return int(padding[0]) if len(padding) else pad
+
+
+def without_padding(model: Any, options: Mapping[str, Any], padding: int) -> dict[str, Any]:
+    """A row's options of `generate`: limits on a batch's length count padding, and it has none.
+
+    Args:
+        model: whose generation config fills in what the options leave open.
+        options: of the whole batch.
+        padding: positions that the row's prompt is shorter than the batch is wide.
+    """
+    given = options.get("generation_config")
+    configs = [vars(config) for config in (given, model.generation_config) if config is not None]
+
+    def wanted(name: str) -> Any:
+        return next((of[name] for of in (options, *configs) if of.get(name) is not None), None)
+
+    pairs = (("max_length", "max_new_tokens"), ("min_length", "min_new_tokens"))
+    counted = [name for name, without_prompt in pairs if wanted(without_prompt) is None]
+    limits = {name: wanted(name) - padding for name in counted if padding and wanted(name)}
+    if not limits or given is None:
+        return {**options, **limits}
+    config = copy.deepcopy(given)
+    config.update(**limits)
+    return {name: value for name, value in options.items() if name not in limits} | {
+        "generation_config": config
+    }

@@ -1,0 +1,1 @@
+"""Files and arrays in: sound, images, documents."""

@@ -1,0 +1,1 @@
+"""Whisper-style speech recognition, from one window to long and live recordings."""

@@ -1,0 +1,309 @@
+"""Decoding a recording with Whisper, window by window, the way transformers' `generate` does.
+
+When a window's tokens end with a pair of times, speech goes on behind it: the next window begins
+there. So with timestamps even a short recording may take several windows ("goes").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from mmspec.clock import Clock
+from mmspec.engine import Sampling, Scores, Steps, run_alone, stepwise
+from mmspec.engine.stats import Account
+from mmspec.factorizations import Segment
+from mmspec.modalities.base.decoder import DecoderTarget
+from mmspec.modalities.whisper.checkpoint import Whisper
+from mmspec.modalities.whisper.draft import ModelDraft, Window
+from mmspec.modalities.whisper.fallback import (
+    STEADY,
+    Likelihood,
+    Verdict,
+    no_speech_probability,
+)
+from mmspec.modalities.whisper.features import window_of
+from mmspec.modalities.whisper.hypothesis_cursor import Expected
+from mmspec.modalities.whisper.prompting import Prompting
+from mmspec.modalities.whisper.request import Heard, Job
+from mmspec.modalities.whisper.settings import Settings
+from mmspec.modalities.whisper.stable_tokens import Certainty
+from mmspec.modalities.whisper.window import Encoding, Pair, read_prompt
+from mmspec.proposals import SameVocabulary
+from mmspec.report.trace import Origin
+
+
+@dataclass(eq=False)
+class _Go:
+    """One window being decoded, perhaps several times.
+
+    Attributes:
+        window: the opened decoder, the prompt, and what a drafter may know.
+        features: `[1, bins, frames of a window]`.
+        first_row: the law behind the prompt `[1, V]`, raw.
+        no_speech: probability that nobody speaks; 0 where it isn't asked for.
+        limit: absolute length, prompt included, that no try exceeds.
+    """
+
+    window: Window
+    features: Tensor
+    first_row: Tensor
+    no_speech: float
+    limit: int
+
+
+class Recognition:
+    """One recording being decoded.
+
+    Args:
+        pair: the target and its kind of drafter.
+        features: log-mel features `[1, bins, frames]` by checkpoint, of the whole recording;
+            called once for the target and once for a drafter with ears of its own.
+        job: what is wanted.
+        duration_s: how long the recording is; behind it the last window holds silence.
+    """
+
+    def __init__(
+        self, pair: Pair, features: Callable[[Whisper], Tensor], job: Job, duration_s: float
+    ) -> None:
+        self._pair, self.job = pair, job
+        self._account = Account(Clock(pair.whisper.device))
+        self.clock = self._account.clock
+        self._make_features, self._made = features, dict[int, Tensor]()
+        self._duration_s = duration_s
+        self._settings = Settings(pair.whisper, job)
+        self.whisper, self._fallback = self._settings.whisper, self._settings.fallback
+        self._samplings = self._read_samplings()
+        self._tries, self._sampled = 0, False
+        self._expected = Expected.of(job.hypothesis, self.whisper)
+        self._conditioned = bool(job.condition_on_prev_tokens)  # a config's wish: from window 2 on
+        self._timestamps = False
+        self._prompting: Prompting | None = None
+        self._certain: list[int] = []
+        self.segments: list[Segment] = []
+        self.origins: list[Origin] = []
+
+    def _read_samplings(self) -> list[Sampling]:
+        """How units are drawn at each temperature; the rule is for those that it can be meant for.
+
+        Raises:
+            OptionError: there are none.
+        """
+        job, samples = self.job, [temperature > 0 for temperature in self._fallback.temperatures]
+        ruled = all(samples) if job.rule == "greedy" else any(samples)
+        return [
+            Sampling(sample, job.seed, job.rule if sample == ruled else "auto")
+            for sample in samples
+        ]
+
+    def run(self) -> Heard:
+        """Decode to the end."""
+        run_alone(self.steps())
+        return self.heard()
+
+    def __iter__(self) -> Iterator[int]:
+        """Ids of the transcript as they are certain, prompts and ends left out."""
+        for _ in stepwise(self.steps()):
+            yield from self._take_certain()
+        yield from self._take_certain()
+
+    def _take_certain(self) -> list[int]:
+        certain = list(self._certain)
+        self._certain.clear()
+        return certain
+
+    def _features(self, whisper: Whisper) -> Tensor:
+        key = id(whisper.model)
+        if key not in self._made:
+            self._made[key] = self._make_features(whisper)
+        return self._made[key]
+
+    def steps(self) -> Steps[None]:
+        """The decoding, as a request that leaves passes and encoder runs to whoever runs it."""
+        with self.clock("encode"):
+            features = self._features(self.whisper)
+        total, job = features.shape[-1], self.job
+        self._timestamps = self._settings.timestamps(total)
+        self._prompting = Prompting(
+            self.whisper,
+            self._settings.config,
+            language=job.language,
+            task=job.task,
+            previous=job.previous,
+            condition_type=job.prompt_condition_type,
+            timestamps=self._timestamps,
+        )
+        seek = 0
+        while seek < total:
+            held = min(total - seek, self.whisper.window_frames)
+            advance = yield from self._decode_window(self._prompting, seek, held)
+            if advance < 1:
+                break  # a pair of times at the very start: going on would never end
+            seek += advance
+
+    def _decode_window(self, prompting: Prompting, seek: int, held: int) -> Steps[int]:
+        """One window from frame `seek` on, of which `held` are the recording's; frames done."""
+        pair, account, job = self._pair, self._account, self.job
+        rate = self.whisper.frames_per_second
+        features = self._window_features(self.whisper, seek)
+        states = yield Encoding(self.whisper, features, self.clock)
+        account.encoder_runs += 1
+        with pair.target(states, account) as target:
+            go = yield from self._open(prompting, target, states, features, seek)
+            with self._streaming(go.window.prompt):
+                heard, first_round = yield from self._decode(go)
+                if heard is None:
+                    return held
+                with self.clock("post"):
+                    segments, done_s = self.whisper.steps.split(heard.ids, seek / rate, held / rate)
+                    kept = self._keep(heard, segments, first_round)
+            if job.second_look is not None:
+                spoken = min(held, math.ceil(self._duration_s * rate) - seek)
+                with self.clock("post"):
+                    looked = job.second_look(
+                        target, go.window.prompt, states, heard.ids[:kept], seek / rate, spoken
+                    )
+                if looked is not None:
+                    yield from looked
+        return round(done_s * rate)
+
+    def _keep(self, heard: Certainty, segments: list[Segment], first_round: int) -> int:
+        """Add a window's segments to the transcript; how many of its ids they are."""
+        kept = sum(len(segment.ids) for segment in segments)
+        self.segments += [self._within_recording(segment) for segment in segments]
+        self.origins += self._account.tally.origins(first_round)[:kept]
+        self._expected.consume(heard.ids[:kept])
+        heard.settle(kept)
+        if self.job.streamer is not None and heard.end is not None:
+            self.job.streamer.put(torch.tensor([heard.end]))
+        return kept
+
+    def _window_features(self, whisper: Whisper, seek: int) -> Tensor:
+        """What a checkpoint hears from the target's frame `seek` on."""
+        start = round(seek * whisper.frames_per_second / self.whisper.frames_per_second)
+        return window_of(self._features(whisper), start, whisper.window_frames)
+
+    def _within_recording(self, segment: Segment) -> Segment:
+        """A segment lies in the recording, whatever times were said in the silence behind it."""
+        start_s = min(segment.start_s, self._duration_s)
+        end_s = max(start_s, min(segment.end_s, self._duration_s))
+        return replace(segment, start_s=start_s, end_s=end_s)
+
+    def _open(
+        self,
+        prompting: Prompting,
+        target: DecoderTarget,
+        states: Tensor,
+        features: Tensor,
+        seek: int,
+    ) -> Steps[_Go]:
+        """Let the target read the prompt."""
+        opening = yield from prompting.opening(target, self.clock)
+        previous = prompting.previous(self.segments, self._conditioned)
+        prompt = (*previous, *opening)
+        limit = self._settings.next_limit(len(prompt))
+        asks = self._fallback.no_speech is not None
+        if target.state.length and (previous or asks):
+            target.state.commit(0)  # detection read the start mark where the previous text goes
+        rows = yield from read_prompt(target, prompt, self._account, len(opening) if asks else 1)
+        no_timestamps, no_speech = self.whisper.steps.no_timestamps, 0.0
+        if asks and no_timestamps is not None:
+            no_speech = no_speech_probability(rows[0], no_timestamps)
+        draft = self._pair.draft
+        same = isinstance(draft, ModelDraft) and isinstance(draft.vocabulary, SameVocabulary)
+        window = Window(
+            target,
+            prompt,
+            states,
+            lambda other: self._window_features(other, seek),
+            lambda other: prompting.for_drafter(other, previous, same),
+            self._expected.ahead(self._timestamps),
+            self.clock,
+        )
+        return _Go(window, features, rows[-1:], no_speech, limit)
+
+    def _decode(self, go: _Go) -> Steps[tuple[Certainty | None, int]]:
+        """Decode a window until a try is accepted: (what was heard, the try's first round).
+
+        None is heard where nobody spoke.
+        """
+        fallback, vocab_size = self._fallback, self.whisper.model.config.vocab_size
+        for temperature, sampling in zip(fallback.temperatures, self._samplings, strict=True):
+            go.window.target.state.commit(len(go.window.prompt))
+            first_round = len(self._account.tally.trace)
+            heard, logprob = yield from self._try(go, temperature, sampling)
+            self._conditioned = self._settings.conditions and temperature < STEADY
+            verdict = fallback.judge(heard.emitted, logprob, go.no_speech, vocab_size)
+            if verdict is not Verdict.AGAIN:
+                break
+        return (None if verdict is Verdict.SILENCE else heard), first_round
+
+    def _try(
+        self, go: _Go, temperature: float, sampling: Sampling
+    ) -> Steps[tuple[Certainty, float]]:
+        """Decode a window at one temperature: (units, their mean log-probability)."""
+        settings, fallback, prompt = self._settings, self._fallback, go.window.prompt
+        processors, stops = settings.rules(
+            len(prompt), go.limit, temperature, go.features, self._timestamps
+        )
+        scores = None if fallback.logprob is None else Scores([], [])
+        likelihood = Likelihood(temperature)
+        heard = Certainty(self.whisper.steps, settings.ends, self._say, fallback.may_reject)
+        with self._pair.session(
+            go.window,
+            go.first_row,
+            self._account,
+            processors=processors,
+            stops=stops,
+            sampling=sampling.of_part(0, self._tries),
+            scores=scores,
+        ) as session:
+            while session.finish_reason is None:
+                units = yield from session.steps()
+                heard.add(units)
+                if scores is not None:
+                    likelihood.add(scores.processed[-len(units) :], units)
+                    scores.raw.clear()
+                    if not self.job.criteria:  # they may look at all of them
+                        scores.processed.clear()
+        self._tries += 1
+        self._sampled |= sampling.sample
+        return heard, likelihood.mean
+
+    @contextmanager
+    def _streaming(self, prompt: Sequence[int]) -> Iterator[None]:
+        """A window as streamers know it: the prompt, ids, the end."""
+        streamer = self.job.streamer
+        if streamer is not None:
+            streamer.put(torch.tensor([list(prompt)]))
+        yield
+        if streamer is not None:
+            streamer.end()
+
+    def _say(self, unit: int) -> None:
+        """A unit is certain to stay."""
+        self._certain.append(unit)
+        if self.job.streamer is not None:
+            self.job.streamer.put(torch.tensor([unit]))
+
+    def heard(self) -> Heard:
+        """The outcome, once the iteration is over."""
+        parts = [segment.ids for segment in self.segments]
+        ids = tuple(unit for part in parts for unit in part)
+        with self.clock("post"):
+            texts = [self.whisper.text(part).strip() for part in (ids, *parts)]
+        return Heard(
+            ids,
+            texts[0],
+            tuple(self.segments),
+            tuple(texts[1:]),
+            None if self._prompting is None else self._prompting.language,
+            self._account.report(Sampling(self._sampled, self.job.seed), self._pair.costs),
+            tuple(self.origins),
+            tuple(self._account.tally.trace),
+        )

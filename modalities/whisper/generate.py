@@ -1,0 +1,177 @@
+"""Whisper inside transformers' `generate`: it prepares everything, mmspec decodes.
+
+`generate` has made the encoder states, the prompt, the processors and the criteria. From there the
+rows of a batch share their forward passes, each at its own pace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+from transformers import LogitsProcessorList, StoppingCriteriaList
+
+from mmspec.clock import Clock
+from mmspec.engine import Sampling, Scores, Steps, Stops, run_together
+from mmspec.engine.stats import Account
+from mmspec.errors import ModelError
+from mmspec.modalities.base.pair import decode
+from mmspec.modalities.base.rows import Row, collects_scores
+from mmspec.modalities.whisper.checkpoint import Whisper
+from mmspec.modalities.whisper.draft import ModelDraft, Window
+from mmspec.modalities.whisper.window import Pair, read_prompt
+from mmspec.proposals import SameVocabulary
+
+
+@dataclass
+class Windows:
+    """What `generate` hands to a decoding loop, and how mmspec is to decode it.
+
+    Attributes:
+        pair: the target and its kind of drafter.
+        input_ids: prompts `[rows, P]`.
+        encoder_states: `[rows, S, D]`.
+        features: log-mel features `[rows, bins, frames]`, None where only states were given.
+        processors: prepared processors.
+        criteria: prepared criteria.
+        config: prepared generation config.
+        sampling: how units are drawn.
+        go: how often these rows were decoded before: a later go draws other noise.
+        hypothesis: expected units, for a hypothesis drafter.
+        streamer: gets committed ids (one row only).
+    """
+
+    pair: Pair
+    input_ids: Tensor
+    encoder_states: Tensor
+    features: Tensor | None
+    processors: LogitsProcessorList
+    criteria: StoppingCriteriaList
+    config: Any
+    sampling: Sampling
+    go: int = 0
+    hypothesis: Sequence[int] | None = None
+    streamer: Any = None
+
+    @property
+    def collects_scores(self) -> bool:
+        """Whether rows of scores are to be returned."""
+        return collects_scores(self.config)
+
+
+def decode_rows(job: Windows) -> list[Row]:
+    """Decode the rows of a prepared batch together; each is held back by none of the others.
+
+    Raises:
+        Exception: whatever a row raised.
+    """
+    rows: dict[int, Row] = {}
+    width = len(job.input_ids) if job.streamer is None else 1  # a streamer gets row after row
+    job = replace(job, pair=job.pair.beside(width))
+    requests = (_decode_row(job, row) for row in range(len(job.input_ids)))
+    for number, outcome in run_together(requests, width):
+        if isinstance(outcome, Exception):
+            raise outcome
+        rows[number] = outcome
+    return [rows[number] for number in sorted(rows)]
+
+
+def _decode_row(job: Windows, row: int) -> Steps[Row]:
+    pair = job.pair
+    account = Account(Clock(pair.whisper.device))  # transformers ran the encoder before
+    states, prompt = job.encoder_states[row : row + 1], job.input_ids[row].tolist()
+    context = pair.whisper.steps.context
+    limit = min(job.config.max_length or context, context)
+    scores = Scores([], []) if job.collects_scores else None
+    with pair.target(states, account) as target:
+        first_row = yield from read_prompt(target, prompt, account)
+        window = Window(
+            target,
+            prompt,
+            states,
+            _features_of(job, row),
+            lambda other: _draft_prompt(job, prompt, other),
+            job.hypothesis,
+            account.clock,
+        )
+        with pair.session(
+            window,
+            first_row,
+            account,
+            processors=job.processors,
+            stops=Stops.from_transformers(job.criteria, (), limit),
+            sampling=job.sampling.of_part(row, job.go),
+            streamer=job.streamer,
+            scores=scores,
+        ) as session:
+            ids = yield from decode(session)
+        if job.streamer is not None:
+            job.streamer.end()
+    return Row(ids, scores, account.report(job.sampling, pair.costs))
+
+
+def check_ears(job: Windows) -> None:
+    """Raise where the drafter has an encoder of its own that can't hear what was given.
+
+    Raises:
+        ModelError: says what it takes and what there is.
+    """
+    draft, features = job.pair.draft, job.features
+    if not isinstance(draft, ModelDraft) or draft.shares_encoder:
+        return
+    if features is None:
+        raise ModelError(
+            "draft: the drafter has an encoder of its own, and only the target's encoder states "
+            "were given: give features, or a drafter that shares the encoder"
+        )
+    other = draft.drafter
+    bins, frames = other.model.config.num_mel_bins, other.window_frames
+    if tuple(features.shape[1:]) != (bins, frames):
+        raise ModelError(
+            f"draft: the drafter takes {bins} mel bins x {frames} frames, the features given have "
+            f"{features.shape[1]} x {features.shape[2]}: load both with their processors and give "
+            "audio, so that each makes its own"
+        )
+
+
+def _features_of(job: Windows, row: int) -> Any:
+    features = job.features
+    return None if features is None else lambda other: features[row : row + 1]
+
+
+def _draft_prompt(job: Windows, prompt: Sequence[int], other: Whisper) -> Sequence[int]:
+    """The prompt as the drafting model would be given it."""
+    draft = job.pair.draft
+    if not isinstance(draft, ModelDraft) or isinstance(draft.vocabulary, SameVocabulary):
+        return prompt
+    steps = job.pair.whisper.steps
+    start = len(prompt) - 1 - list(reversed(prompt)).index(steps.start)
+    said = set(prompt[start:])
+    language = next((name for name, unit in steps.languages if unit in said), None)
+    task = next((name for name, unit in steps.tasks if unit in said), None)
+    return other.steps.prompt(
+        language=dict(other.steps.languages).get(language or ""),
+        task=task if task in dict(other.steps.tasks) else None,
+        timestamps=steps.no_timestamps not in said,
+    )
+
+
+def drafter_without_encoder(model: Any, target: Whisper, packed: bool) -> Whisper:
+    """A decoder-only drafter (`WhisperForCausalLM`), to be fed with the target's encoder states.
+
+    Raises:
+        ModelError: it can't attend to states of the target's width.
+    """
+    mine, theirs = model.config.d_model, target.model.config.d_model
+    if mine != theirs:
+        raise ModelError(
+            f"a drafter without encoder needs the target's width {theirs}, this one has {mine}"
+        )
+    steps = replace(
+        target.steps,
+        vocab_size=max(model.config.vocab_size, target.steps.vocab_size),
+        context=model.config.max_target_positions,
+    )
+    return Whisper(model, None, steps, packed)

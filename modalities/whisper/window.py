@@ -1,0 +1,88 @@
+"""One encoder window being decoded: what `transcribe` and transformers' `generate` share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mmspec.clock import Clock
+from mmspec.engine import Steps
+from mmspec.engine.stats import Account
+from mmspec.modalities.base.decoder import DecoderTarget
+from mmspec.modalities.base.pair import Pair as DraftedPair
+from mmspec.modalities.whisper.checkpoint import Whisper
+from mmspec.target import Pass
+
+
+class Pair(DraftedPair[Whisper]):
+    """A Whisper with its kind of drafter."""
+
+    @property
+    def whisper(self) -> Whisper:
+        """The target."""
+        return self.checkpoint
+
+    @contextmanager
+    def target(self, states: Tensor, account: Account) -> Iterator[DecoderTarget]:
+        """The target's decoder on one window's encoder states, closed and counted afterwards."""
+        with account.clock("prefill"):
+            target = self.whisper.open(states)
+        try:
+            yield target
+        finally:
+            account.target_forwards += target.forwards
+            target.close()
+
+
+def read_prompt(
+    target: DecoderTarget, prompt: Sequence[int], account: Account, keep: int = 1
+) -> Steps[Tensor]:
+    """Let the target read what it hasn't read of its prompt; the last `keep` rows `[keep, V]`."""
+    unread = prompt[target.state.length :]
+    rows = yield Pass(target, unread, keep, None, account.clock, "prefill")
+    target.state.freeze()
+    return rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoding:
+    """An encoder run that a request needs next.
+
+    Attributes:
+        whisper: whose encoder.
+        features: one window `[1, bins, frames]`.
+        clock: of the request.
+    """
+
+    whisper: Whisper
+    features: Tensor
+    clock: Clock
+
+    @property
+    def phase(self) -> str:
+        """What its seconds are counted as."""
+        return "encode"
+
+    @property
+    def kind(self) -> int:
+        """Windows of one model may be encoded together."""
+        return id(self.whisper.model)
+
+    def run(self) -> Tensor:
+        """Encoder states `[1, S, D]`."""
+        with self.clock(self.phase):
+            return self.whisper.encode(self.features)
+
+    @property
+    def apart(self) -> bool:
+        """On a CPU, which is busy with one window already; several fit a GPU."""
+        return self.whisper.device.type == "cpu"
+
+    def run_together(self, works: Sequence[Encoding]) -> list[Tensor]:
+        """States of several windows from one run."""
+        states = self.whisper.encode(torch.cat([work.features for work in works]))
+        return list(states.split(1))
