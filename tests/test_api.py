@@ -398,7 +398,7 @@ def test_the_sampling_rate_is_honoured(checkpoints: dict[str, str]) -> None:
 class TestFaces:
     def test_a_segment_ends_with_the_recording(self, checkpoints: dict[str, str]) -> None:
         with mmspec.load(checkpoints["target"]) as whole:
-            window_s = whole._target.window_s
+            window_s = whole.checkpoint.window_s
             samples = speech(7)[: int(0.6 * window_s * RATE)]
             said = whole.transcribe(samples, sampling_rate=RATE, language="en", timestamps=False)
         assert said.segments[-1].end_s == pytest.approx(len(samples) / RATE)

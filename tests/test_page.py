@@ -16,7 +16,8 @@ import pytest
 from PIL import Image
 
 from mmspec.cli.running import Run
-from mmspec.compare.comparison import Comparison, Difference
+from mmspec.compare.comparison import Comparison
+from mmspec.compare.differences import Difference
 from mmspec.modalities.whisper.words import Word
 from mmspec.page import Failure, PageData, Recording, TokenTexts, log_mel, recording_of, render_page
 from mmspec.page.figures import strip_figures

@@ -123,7 +123,7 @@ class CaptionRun(FilesRun):
         request = self._request_for(item)
         if self._comparer is None:
             return self._model.describe(**request), None
-        from mmspec.tasks.asr.peers import Outcome
+        from mmspec.compare.peers import Outcome
         from mmspec.tasks.vlm.peers import LookRequest
 
         asked = LookRequest(**{of.name: self._request[of.name] for of in fields(LookRequest)})

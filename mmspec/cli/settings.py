@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mmspec.compare.peers import PEERS
 from mmspec.errors import InputError, OptionError
 from mmspec.output.formats import FORMATS, output_names
-from mmspec.tasks.settings import PEERS
 
 LOOK_FORMATS = ("txt", "json")
 """How what was said of images can be written."""

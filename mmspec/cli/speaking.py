@@ -148,14 +148,14 @@ class SpeakRun(FilesRun):
         if self._comparer is None:
             bar = FrameBar(self._steps, name)
             return self._model.speak(text, **options, streamer=bar), None
-        from mmspec.tasks.asr.peers import Outcome
-        from mmspec.tasks.tts.peers import MMSpecSpeaker, SpeakRequest, frames_of
+        from mmspec.compare.peers import Outcome
+        from mmspec.tasks.tts.peers import MMSpecPeer, SpeakRequest, frames_of
 
         known = {of.name for of in fields(SpeakRequest)}
         asked = SpeakRequest(**{name: options[name] for name in known & options.keys()})
         if not self._done_reports:
             self._steps.say("warming up")
-            MMSpecSpeaker(self._model, "ours").run(text, asked.few)
+            MMSpecPeer(self._model, "ours").run(text, asked.few)
             self._comparer.warm_up(text, asked)
             self._steps.say(name)
         start = time.perf_counter()

@@ -12,10 +12,6 @@ from mmspec.errors import ModelError, OptionError
 
 TASKS = ("transcribe", "translate")
 
-PEERS = ("plain", "hf", "hf-assisted")
-"""What mmspec is compared with: itself without speculation, transformers, and its speculation."""
-
-
 WHAT_FOR = {
     "Transcriber": "listens: mmspec transcribe",
     "Viewer": "looks: mmspec caption or ocr",

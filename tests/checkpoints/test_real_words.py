@@ -69,7 +69,7 @@ def test_times_are_transformers_own(checkpoint: str, number: int) -> None:
     asked: dict[str, Any] = {"language": "en"} if checkpoint == BASE else {}
     want = by_transformers(checkpoint, samples, **asked)
     whole = loaded(checkpoint, "ngram")
-    look = Rereading(whole._target, times=True, silence=None)
+    look = Rereading(whole.checkpoint, times=True, silence=None)
     job = Job(timestamps=True, second_look=look, **asked)
     heard = Recognition(whole._pair, whole._hear(samples), job, len(samples) / RATE).run()
     assert heard.ids == tuple(unit for unit, _ in want)

@@ -28,7 +28,7 @@ from mmspec.modalities.whisper.hypothesis_cursor import FAR_RUN, NEAR, Expected
 from mmspec.modalities.whisper.request import job_of
 from mmspec.modalities.whisper.stable_tokens import Certainty
 from mmspec.target import Pass
-from mmspec.tasks.asr.peers import MMSpecContender, Request, quiet
+from mmspec.tasks.asr.peers import MMSpecPeer, Request, quiet
 from mmspec.tasks.asr.transcriber import Transcriber
 
 from .drafting import with_errors
@@ -548,7 +548,7 @@ class TestSecondLook:
 def test_transformers_as_a_peer_on_a_long_recording(shown: bool | None) -> None:
     request = Request(language="en", condition_on_prev_tokens=shown, logprob_threshold=-0.9)
     ours = recogniser(five, "ngram")
-    outcome = MMSpecContender(ours, "ours").run(with_pauses(), request)
+    outcome = MMSpecPeer(ours, "ours").run(with_pauses(), request)
     found = Comparer(ours, ["plain", "hf"]).compare(with_pauses(), request, outcome)
     for peer in found.values():
         assert peer.ids_equal, peer
@@ -558,7 +558,7 @@ def test_a_peer_is_compared_as_long_as_nothing_was_sampled() -> None:
     ours = recogniser(five, "ngram")
     for threshold, available in ((-99.0, True), (0.0, False)):
         request = Request(temperature=(0.0, 0.8), logprob_threshold=threshold, seed=1)
-        outcome = MMSpecContender(ours, "ours").run(with_pauses(), request)
+        outcome = MMSpecPeer(ours, "ours").run(with_pauses(), request)
         found = Comparer(ours, ["plain", "hf"]).compare(with_pauses(), request, outcome)
         assert found["plain"].ids_equal
         assert found["hf"].available is available

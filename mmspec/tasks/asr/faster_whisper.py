@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from mmspec.tasks.asr.peers import Outcome, Request
+from mmspec.compare.peers import Outcome
+from mmspec.tasks.asr.peers import Request
 
 
-class FasterWhisperContender:
+class FasterWhisperPeer:
     """A CTranslate2 checkpoint behind faster-whisper, greedy.
 
     Args:

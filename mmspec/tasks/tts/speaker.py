@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,11 +38,13 @@ class Speaker(Loaded[Checkpoint, Speech]):
         codec: what makes sound of its codes; None where its checkpoint has none.
     """
 
+    task: ClassVar[str] = "tts"
+
     def __init__(self, target: Checkpoint, draft: Draft, gamma: int | str) -> None:
         super().__init__(target, draft)
         costs = BlockCosts()
         self._pair = Pair(target, draft, policy_for(gamma, costs), costs)
-        self.codec = _codec_of(target)
+        self.codec = codec_of(target)
 
     def speak(self, text: str, **options: Any) -> Speech:
         """Say a text.
@@ -111,9 +113,9 @@ class Speaker(Loaded[Checkpoint, Speech]):
         """
         if self.codec is None:
             raise OptionError("stream: this model has no codec to make sound with")
-        if not isinstance(self._target.family, FrameFamily):
+        if not isinstance(self.checkpoint.family, FrameFamily):
             raise OptionError(
-                f"stream: {self._target.family.title} finishes one part of its codes before it "
+                f"stream: {self.checkpoint.family.title} finishes one part of its codes before it "
                 "begins the next, so nothing sounds before the end: use speak"
             )
         sound, collected, sequence, done = self.codec.stream(), CollectedFrames(), [], 0
@@ -131,7 +133,7 @@ class Speaker(Loaded[Checkpoint, Speech]):
 
     def _whole_frames(self, sequence: Sequence[Any], done: int) -> list[tuple[int, ...]]:
         """Frames from number `done` on that are complete; with this order's delays undone."""
-        frames = (self._target.steps.whole_frame(sequence, t) for t in itertools.count(done))
+        frames = (self.checkpoint.steps.whole_frame(sequence, t) for t in itertools.count(done))
         return list(itertools.takewhile(lambda frame: frame is not None, frames))
 
     def _request(
@@ -156,19 +158,19 @@ class Speaker(Loaded[Checkpoint, Speech]):
         if self._closed:
             raise OptionError("this speaker is closed: load a new one")
         threshold = threshold_of(grounding)
-        account = Account(Clock(self._target.device))
+        account = Account(Clock(self.checkpoint.device))
         asked = Asked(
             pair,
-            self._inputs(text) if inputs is None else inputs,
+            self.inputs_for(text) if inputs is None else inputs,
             account,
-            {**options, **self._as_generate_has_it(seconds, temperature, guidance)},
+            {**options, **self.generation_options(seconds, temperature, guidance)},
             seed=seed,
             approximate=self._approximate(approximate, budget),
             earlier=[self._sequence(said) for said in earlier],
             streamer=streamer,
         )
-        said = yield from self._target.family.say(asked)
-        books = self._target.family.books(self._target.steps)
+        said = yield from self.checkpoint.family.say(asked)
+        books = self.checkpoint.family.books(self.checkpoint.steps)
         codes = np.asarray(said.grid, dtype=np.int64).reshape(len(said.grid), len(books))
         samples = None
         if sound and self.codec is not None:
@@ -182,15 +184,20 @@ class Speaker(Loaded[Checkpoint, Speech]):
             if budget is not None:
                 raise OptionError("budget: only approximate acceptance spends one, see approximate")
             return None
-        groups = similar_codes(self._target, _number("approximate", threshold))
+        groups = similar_codes(self.checkpoint, _number("approximate", threshold))
         return Approximate(groups, None if budget is None else _number("budget", budget))
 
-    def _inputs(self, text: str) -> Mapping[str, Any]:
+    def inputs_for(self, text: str) -> Mapping[str, Any]:
+        """What the model's `generate` takes for a text.
+
+        Raises:
+            InputError: there are no words in it.
+        """
         if not isinstance(text, str) or not text.strip():
             raise InputError(f"text: found {text!r}, expected words to say")
-        return self._target.family.text_inputs(self._target, text)
+        return self.checkpoint.family.text_inputs(self.checkpoint, text)
 
-    def _as_generate_has_it(
+    def generation_options(
         self, seconds: float | None, temperature: float | None, guidance: float | None
     ) -> dict[str, Any]:
         """Options of `generate`, for those of ours that were given.
@@ -205,7 +212,7 @@ class Speaker(Loaded[Checkpoint, Speech]):
             frames = math.ceil(_number("seconds", seconds) * self.codec.frame_rate_hz)
             if frames < 1:
                 raise OptionError(f"seconds: found {seconds}, expected more than 0")
-            steps = self._target.family.new_tokens(self._target.steps, frames)
+            steps = self.checkpoint.family.new_tokens(self.checkpoint.steps, frames)
             found["max_new_tokens"] = steps
         if temperature is not None:
             found["do_sample"] = _number("temperature", temperature) > 0
@@ -220,10 +227,10 @@ class Speaker(Loaded[Checkpoint, Speech]):
         if isinstance(said, Speech):
             return said.sequence
         rows = [tuple(int(code) for code in row) for row in np.asarray(said).tolist()]
-        return self._target.steps.from_grid(rows)
+        return self.checkpoint.steps.from_grid(rows)
 
     def _drops(self, asked: Asked, said: Said) -> tuple[float, ...]:
-        family = self._target.family
+        family = self.checkpoint.family
         given = family.log_probs(asked, said, text=True)
         dropped = family.log_probs(asked, said, text=False)
         return tuple(one - other for one, other in zip(given, dropped, strict=True))
@@ -238,7 +245,7 @@ class Speaker(Loaded[Checkpoint, Speech]):
         drops: tuple[float, ...] | None,
         threshold: float | None,
     ) -> Speech:
-        account, steps = asked.account, self._target.steps
+        account, steps = asked.account, self.checkpoint.steps
         origins = tuple(account.tally.origins())
         report = account.report(said.sampling, asked.pair.costs)
         grounding = None
@@ -252,7 +259,7 @@ class Speaker(Loaded[Checkpoint, Speech]):
             samples=samples,
             sample_rate_hz=None if self.codec is None else self.codec.sample_rate_hz,
             frame_rate_hz=None if self.codec is None else self.codec.frame_rate_hz,
-            codebook_sizes=tuple(book.codes for book in self._target.family.books(steps)),
+            codebook_sizes=tuple(book.codes for book in self.checkpoint.family.books(steps)),
             family=str(self.model.config.model_type),
             report=report,
             origins=origins,
@@ -261,7 +268,7 @@ class Speaker(Loaded[Checkpoint, Speech]):
             decision=when_decided(steps, len(codes)) if in_order else None,
             sequence=tuple(said.sequence),
             grounding=grounding,
-            filled=self._target.family.filled,
+            filled=self.checkpoint.family.filled,
         )
 
 
@@ -284,7 +291,7 @@ def _number(name: str, given: Any) -> float:
     return float(given)
 
 
-def _codec_of(target: Checkpoint) -> Codec | None:
+def codec_of(target: Checkpoint) -> Codec | None:
     """The codec of a checkpoint, checked against what its language model writes."""
     family, steps = target.family, target.steps
     model = family.codec(target)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, ClassVar, Literal, TYPE_CHECKING
 
 from mmspec.drafting import policy_for
 from mmspec.engine import BlockCosts, Steps, run_alone, run_together, stepwise
@@ -46,6 +46,8 @@ class Viewer(Loaded[Checkpoint, Description]):
     Made by `mmspec.load`. Use it with `with`, or `close()` it.
     """
 
+    task: ClassVar[str] = "vlm"
+
     def __init__(self, target: Checkpoint, draft: Draft, gamma: int | str) -> None:
         super().__init__(target, draft)
         costs = BlockCosts()
@@ -54,7 +56,7 @@ class Viewer(Loaded[Checkpoint, Description]):
     @property
     def drafter_model(self) -> Any:
         """The drafting model, None where the drafter is no model of its own."""
-        return self._draft.drafter.model if isinstance(self._draft, ModelDraft) else None
+        return self.draft.drafter.model if isinstance(self.draft, ModelDraft) else None
 
     def caption(
         self,
@@ -230,7 +232,7 @@ class Viewer(Loaded[Checkpoint, Description]):
         Takes the arguments of `describe`, but for the streamer.
         """
         collected = Collected()
-        pieces = TextPieces(self._target.tokenizer, self._target.steps.vocab_size)
+        pieces = TextPieces(self.checkpoint.tokenizer, self.checkpoint.steps.vocab_size)
         steps = self._request(self._pair, image=image, streamer=collected, **options)
         for _ in stepwise(steps):
             for unit in collected.take():
@@ -297,8 +299,8 @@ class Viewer(Loaded[Checkpoint, Description]):
             OptionError: nothing was given and nobody could find out; Tesseract isn't installed.
             DraftError: Tesseract failed.
         """
-        alone = isinstance(self._draft, HypothesisDraft)
-        needed = any(isinstance(draft, HypothesisDraft) for draft in drafts_of(self._draft))
+        alone = isinstance(self.draft, HypothesisDraft)
+        needed = any(isinstance(draft, HypothesisDraft) for draft in drafts_of(self.draft))
         if given is None and alone and task != "read":
             raise OptionError(
                 f"draft 'hypothesis' needs hypothesis= (a text or ids) to {task}; only what is "
