@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from transformers import LogitsProcessorList, StoppingCriteriaList
+from transformers import LogitsProcessorList, StoppingCriteriaList, modeling_utils
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.utils import logging
 
 CACHE_NAMES = ("cache", "past_key_values")
@@ -40,6 +41,14 @@ def cache_argument(module_type: type, cache: object) -> dict[str, object]:
 def takes_argument(module_type: type, name: str) -> bool:
     """Whether `module_type.forward` names an argument, rather than to swallow it among others."""
     return name in _argument_names(module_type.forward)  # type: ignore[attr-defined]
+
+
+def attends_by_sdpa(module: Any) -> bool:
+    """Whether a module attends through torch's fused attention, as the library wrote it."""
+    by_name = modeling_utils.ALL_ATTENTION_FUNCTIONS
+    return bool(
+        module.config._attn_implementation == "sdpa" and by_name["sdpa"] is sdpa_attention_forward
+    )
 
 
 def pop_cache(model_kwargs: dict[str, Any]) -> None:

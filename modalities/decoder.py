@@ -30,7 +30,12 @@ class BlockTarget(ABC):
         device: where blocks go.
         packed: packed layers that serve this decoder, closed with it.
         vocab_size: width of the head's rows; None: as its weight says.
+
+    Attributes:
+        note: what a report has to say of how blocks run here; None: nothing.
     """
+
+    note: str | None = None
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ from mmspec.kernels import PackedLinears
 from mmspec.modalities import whisper_rules as whisper_rules  # registers the rules' block form
 from mmspec.modalities.decoder import DecoderTarget, block_layers, check_inference_mode
 from mmspec.modalities.whisper_features import log_mel
-from mmspec.modalities.whisper_lean import LeanWhisperTarget, can_run_lean
+from mmspec.modalities.whisper_lean import LeanWhisperTarget, why_not_lean
 from mmspec.state import DecoderState
 
 SAMPLING_RATE = 16_000
@@ -118,7 +118,11 @@ class Whisper:
         if not self.packed:
             return DecoderTarget(decoder, head, encoder_states, state)
         packed = PackedLinears(block_layers(decoder, head)).open()
-        return target_class(decoder)(decoder, head, encoder_states, state, packed)
+        why_not = why_not_lean(decoder)
+        kind = LeanWhisperTarget if why_not is None else DecoderTarget
+        target = kind(decoder, head, encoder_states, state, packed)
+        target.note = None if why_not is None else f"the library's own forward ran: {why_not}"
+        return target
 
     def language_id(self, language: str) -> int:
         """The language token of a name ("english"), code ("en") or token ("<|en|>").
@@ -195,8 +199,8 @@ def has_encoder(model: Any) -> bool:
 
 
 def target_class(decoder: Any) -> type[DecoderTarget]:
-    """The faster pass where it is known to be the same, else transformers' own."""
-    return LeanWhisperTarget if can_run_lean(decoder) else DecoderTarget
+    """The faster pass where it is proven to be the same, else transformers' own."""
+    return DecoderTarget if why_not_lean(decoder) else LeanWhisperTarget
 
 
 def join_spaces(pieces: list[str], vocabulary: dict[str, int]) -> list[str]:
