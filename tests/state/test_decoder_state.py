@@ -328,6 +328,32 @@ def test_a_lent_state_shares_memory_and_has_a_length_of_its_own() -> None:
     assert lender.length == 3
 
 
+def test_a_borrower_writes_nothing_that_the_lender_holds() -> None:
+    """Whether it went back there, or the lender has gone on since."""
+    lender = conditioned()
+    borrower = lender.lend(1)
+    borrower.rollback(1)
+    held = lender._growing[0].keys[:, :, :2].clone()
+    with pytest.raises(StateError, match="position 1 on.*lent.*filled 2"), borrower.block(1):
+        borrower.cache.self_attention_cache.update(*block(1, 60.0), 0)
+    borrower.follow_lender()
+    with lender.block(3):
+        for layer in range(2):
+            lender.cache.self_attention_cache.update(*block(3, 70.0), layer)
+    with pytest.raises(StateError, match="position 2 on.*lent.*filled 5"), borrower.block(3):
+        borrower.cache.self_attention_cache.update(*block(3, 60.0), 0)
+    lender.rollback(3)
+    borrower.follow_lender()
+    with borrower.block(3):
+        borrower.cache.self_attention_cache.update(*block(3, 60.0), 0)
+    lender.rollback(2)
+    with lender.block(3):
+        lender.cache.self_attention_cache.update(*block(3, 80.0), 0)
+    with pytest.raises(StateError, match="position 3 on.*lent.*filled 5"):
+        borrower.keep_path(3, (1,))
+    assert torch.equal(lender._growing[0].keys[:, :, :2], held)
+
+
 def test_lending_needs_something_to_lend() -> None:
     with pytest.raises(StateError, match=r"lent only once its prompt has been read"):
         state_of().lend(1)
