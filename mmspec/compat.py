@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from transformers import LogitsProcessorList, StoppingCriteriaList
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.utils import logging
 
 CACHE_NAMES = ("cache", "past_key_values")
@@ -37,6 +38,11 @@ def cache_argument(module_type: type, cache: object) -> dict[str, object]:
     raise TypeError(f"{module_type.__name__}.forward takes no cache: expected one of {CACHE_NAMES}")
 
 
+def cache_field(output_type: type, cache: object) -> dict[str, object]:
+    """The field of what `generate` returns that the key/value cache stands in, with it in there."""
+    return {name: cache for name in CACHE_NAMES if name in _argument_names(output_type)}
+
+
 def takes_argument(module_type: type, name: str) -> bool:
     """Whether `module_type.forward` names an argument, rather than to swallow it among others."""
     return name in _argument_names(module_type.forward)  # type: ignore[attr-defined]
@@ -58,6 +64,27 @@ def cached_positions(model_kwargs: Mapping[str, Any]) -> int:
     """Positions that an earlier call left in the cache among a model's arguments."""
     cache = given_cache(model_kwargs)
     return 0 if cache is None else int(cache.get_seq_length())
+
+
+def kept_cache(model_kwargs: Mapping[str, Any], config: Any) -> Cache | None:
+    """The cache that outlives a call, which has to be filled; None where nobody would see it.
+
+    It is the caller's own, or the one that `generate` has prepared and returns.
+
+    Args:
+        model_kwargs: a model's arguments, as `generate` has prepared them.
+        config: its prepared generation config.
+    """
+    cache = given_cache(model_kwargs)
+    if cache is None or not (
+        config.return_dict_in_generate or getattr(cache, "_is_user_defined", False)
+    ):
+        return None
+    # A text decoder that is no encoder-decoder by its configuration makes the second half itself.
+    crossing = model_kwargs.get("encoder_hidden_states") is not None
+    if crossing and not isinstance(cache, EncoderDecoderCache):
+        return EncoderDecoderCache(cache, DynamicCache())
+    return cache
 
 
 def pad_unit(config: Any) -> int:

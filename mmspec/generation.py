@@ -22,7 +22,14 @@ from transformers.generation.stopping_criteria import (
 )
 
 from mmspec.clock import Clock
-from mmspec.compat import cached_positions, given_cache, pad_unit, pop_cache
+from mmspec.compat import (
+    cache_field,
+    cached_positions,
+    given_cache,
+    kept_cache,
+    pad_unit,
+    pop_cache,
+)
 from mmspec.drafting import draft_for, policy_for, speech_draft_for, vlm_draft_for
 from mmspec.engine import BlockCosts, Sampling
 from mmspec.engine.account import Account
@@ -147,7 +154,13 @@ class CustomGenerate:
         adapter_for(model.config.model_type)
         check_mode(generation_config)
         call = Prepared(
-            model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs
+            model,
+            input_ids,
+            logits_processor,
+            stopping_criteria,
+            generation_config,
+            model_kwargs,
+            cache=kept_cache(model_kwargs, generation_config),
         )
         hears = model.config.model_type == "whisper"
         self.prompt_length, self.pad = input_ids.shape[1], pad_unit(generation_config)
@@ -189,6 +202,8 @@ class CustomGenerate:
             self._go,
             self._hypothesis,
             streamer,
+            self.pad,
+            call.cache,  # type: ignore[arg-type]
         )
         check_ears(job)
         return decode_rows(job)
@@ -273,6 +288,7 @@ class CustomGenerate:
             "sequences": sequences,
             "scores": steps_of_scores(decoded, "processed") if config.output_scores else None,
             "logits": steps_of_scores(decoded, "raw") if config.output_logits else None,
+            **cache_field(GenerateDecoderOnlyOutput, call.cache),
         }
         if encoded is None:
             return GenerateDecoderOnlyOutput(**rows)

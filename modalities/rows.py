@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.cache_utils import EncoderDecoderCache
 
 from mmspec.engine import Scores
 from mmspec.report import Report
@@ -15,11 +16,15 @@ from mmspec.report import Report
 
 @dataclass
 class Row:
-    """One decoded row: emitted ids, rows of scores where collected, and its report."""
+    """One decoded row: emitted ids, rows of scores where collected, and its report.
+
+    `memory` is what its decoder remembers, where that was asked for.
+    """
 
     ids: list[int]
     scores: Scores | None
     report: Report
+    memory: EncoderDecoderCache | None = None
 
 
 def collects_scores(config: Any) -> bool:

@@ -253,6 +253,23 @@ class DecoderState:
         self._check_open()
         self.frozen = self._length
 
+    def copy_to(self, cache: Cache) -> None:
+        """Append everything held to a cache of the library's, as its own decoding fills one.
+
+        Args:
+            cache: empty; with cross-attention in two halves.
+        """
+        self._check_open()
+        crossing = isinstance(cache, EncoderDecoderCache)
+        own = cache.self_attention_cache if crossing else cache
+        for index, layer in enumerate(self._layers):
+            if layer.is_initialized:  # a prompt without an image leaves its layers empty
+                held = self._length if isinstance(layer, GrowingLayer) else layer.get_seq_length()
+                own.update(layer.keys[:, :, :held], layer.values[:, :, :held], index)
+        for index, layer in enumerate(self._conditioning):
+            cache.cross_attention_cache.update(layer.keys, layer.values, index)
+            cache.is_updated[index] = True
+
     def mark(self) -> Mark:
         """A handle to the present position."""
         self._check_open()

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import mmspec
+from mmspec import generation
 from mmspec.proposals import EarlyExitDrafter, ModelDrafter
 from mmspec.state import DecoderState
 from tests.modalities import prefix_runs as prefix
 from tests.modalities.test_own_memory import ending_with
+from tests.modalities.test_returned_cache import KEPT, a_turn_later
 from tests.modalities.tiny_prefix import MEDIA
 
 from .catching import Check, Mutant, Patch, expect
@@ -32,7 +35,17 @@ def an_image_may_end_the_prompt() -> None:
     expect(prefix.emitted(made.sequences, prompt) == truth, "ids differ from ordinary decoding")
 
 
-CHECKS: list[Check] = [an_image_may_end_the_prompt]
+def a_second_turn_sees_the_image() -> None:
+    model, prompt = prefix.model_of("llava"), prefix.given("llava")
+    asked = {**KEPT, "max_new_tokens": 9, "eos_token_id": None}
+    want = model.generate(**prompt, **asked)
+    got = model.generate(**prompt, **asked, custom_generate=mmspec.custom_generate("ngram"))
+    expect(got.cache is not None, "no cache was returned")
+    later = [a_turn_later(model, first, eos_token_id=None).tolist() for first in (want, got)]
+    expect(later[0] == later[1], "a second turn was told something else")
+
+
+CHECKS: list[Check] = [an_image_may_end_the_prompt, a_second_turn_sees_the_image]
 
 
 # The mutants.
@@ -51,7 +64,17 @@ def lent_memory_writable(patch: Patch) -> None:
     patch.setattr(DecoderState, "_check_not_lent", lambda self, start: None)
 
 
+def cache_dropped(patch: Patch) -> None:
+    patch.setattr(generation, "kept_cache", lambda *_: None)
+
+
+def cache_left_empty(patch: Patch) -> None:
+    patch.setattr(DecoderState, "copy_to", lambda self, cache: None)
+
+
 MUTANTS: list[Mutant] = [
     (prompts_last_unit_read_again, an_image_may_end_the_prompt, "failed.*memory is lent"),
     (lent_memory_writable, an_image_may_end_the_prompt, "ids differ"),
+    (cache_dropped, a_second_turn_sees_the_image, "no cache"),
+    (cache_left_empty, a_second_turn_sees_the_image, "something else"),
 ]

@@ -334,13 +334,13 @@ def test_a_borrower_writes_nothing_that_the_lender_holds() -> None:
     borrower = lender.lend(1)
     borrower.rollback(1)
     held = lender._growing[0].keys[:, :, :2].clone()
-    with pytest.raises(StateError, match="position 1 on.*lent.*filled 2"), borrower.block(1):
+    with pytest.raises(StateError, match=r"position 1 on.*lent.*filled 2"), borrower.block(1):
         borrower.cache.self_attention_cache.update(*block(1, 60.0), 0)
     borrower.follow_lender()
     with lender.block(3):
         for layer in range(2):
             lender.cache.self_attention_cache.update(*block(3, 70.0), layer)
-    with pytest.raises(StateError, match="position 2 on.*lent.*filled 5"), borrower.block(3):
+    with pytest.raises(StateError, match=r"position 2 on.*lent.*filled 5"), borrower.block(3):
         borrower.cache.self_attention_cache.update(*block(3, 60.0), 0)
     lender.rollback(3)
     borrower.follow_lender()
@@ -349,7 +349,7 @@ def test_a_borrower_writes_nothing_that_the_lender_holds() -> None:
     lender.rollback(2)
     with lender.block(3):
         lender.cache.self_attention_cache.update(*block(3, 80.0), 0)
-    with pytest.raises(StateError, match="position 3 on.*lent.*filled 5"):
+    with pytest.raises(StateError, match=r"position 3 on.*lent.*filled 5"):
         borrower.keep_path(3, (1,))
     assert torch.equal(lender._growing[0].keys[:, :, :2], held)
 
