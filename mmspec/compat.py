@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from transformers import LogitsProcessorList, StoppingCriteriaList
+from transformers import GenerationMixin, LogitsProcessorList, StoppingCriteriaList
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.utils import logging
 
@@ -85,6 +85,19 @@ def kept_cache(model_kwargs: Mapping[str, Any], config: Any) -> Cache | None:
     if crossing and not isinstance(cache, EncoderDecoderCache):
         return EncoderDecoderCache(cache, DynamicCache())
     return cache
+
+
+def streamer_of_generate() -> Any:
+    """The streamer that the running `generate` was given; None where there is none.
+
+    `generate` gives it the prompt and then drops it where a loop is brought along, so it is looked
+    up in the call that the loop was called from.
+    """
+    code = inspect.unwrap(GenerationMixin.generate).__code__
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return None if frame is None else frame.f_locals["streamer"]
 
 
 def pad_unit(config: Any) -> int:

@@ -29,6 +29,7 @@ from mmspec.compat import (
     kept_cache,
     pad_unit,
     pop_cache,
+    streamer_of_generate,
 )
 from mmspec.drafting import draft_for, policy_for, speech_draft_for, vlm_draft_for
 from mmspec.engine import BlockCosts, Sampling
@@ -63,6 +64,7 @@ from mmspec.modalities.whisper_generate import (
 )
 from mmspec.modalities.whisper_window import Pair
 from mmspec.report import Report
+from mmspec.streaming import HandedOn
 
 ROW_CRITERIA = frozenset({EosTokenCriteria, MaxLengthCriteria, StopStringCriteria})
 """Criteria that judge every row of a batch by itself."""
@@ -165,8 +167,10 @@ class CustomGenerate:
         hears = model.config.model_type == "whisper"
         self.prompt_length, self.pad = input_ids.shape[1], pad_unit(generation_config)
         self.reports = ()
-        streamer = streamer if streamer is not None else self._streamer
-        self.ordinary = self._ordinary_because(call, rows_share=hears)
+        given = streamer if streamer is not None else streamer_of_generate()
+        streams = given is not None or self._streamer is not None
+        self.ordinary = self._ordinary_because(call, rows_share=hears, streams=streams)
+        streamer = self._streaming(given, input_ids)
         if self.ordinary is not None:
             return type(model)._sample(
                 model,
@@ -229,10 +233,21 @@ class CustomGenerate:
         row.report = replace(report, encoder_runs=report.encoder_runs + runs, seconds=seconds)
         return row
 
+    def _streaming(self, given: Any, input_ids: Tensor) -> Any:
+        """Who gets what is emitted: whom `generate` knows, and whom only this loop knows.
+
+        `generate` has given the prompt to the former; the latter gets it here.
+        """
+        mine = self._streamer
+        if mine is None or mine is given:
+            return given
+        mine.put(input_ids.cpu())
+        return mine if given is None else HandedOn([given, mine])
+
     def _sampling(self, call: Prepared) -> Sampling:
         return Sampling(bool(call.config.do_sample), self._seed, self._rule)
 
-    def _ordinary_because(self, call: Prepared, *, rows_share: bool) -> str | None:
+    def _ordinary_because(self, call: Prepared, *, rows_share: bool, streams: bool) -> str | None:
         """Why transformers' own loop has to decode this, None where it hasn't to.
 
         Raises:
@@ -242,7 +257,9 @@ class CustomGenerate:
         unknown = [type(p).__name__ for p in call.processors or () if not _row_by_row(p)]
         unknown += [type(c).__name__ for c in call.criteria or () if type(c) not in ROW_CRITERIA]
         reason = None
-        if rows > 1 and not rows_share:
+        if rows > 1 and streams:
+            reason = "a streamer gets a unit of every row at once"
+        elif rows > 1 and not rows_share:
             reason = "several prompts in one call; mmspec.generate takes them one by one"
         elif cached_positions(call.inputs):
             reason = "a cache that holds positions already"
@@ -306,7 +323,7 @@ def custom_generate(draft: Any = "none", **options: Any) -> CustomGenerate:
         draft: "none", "ngram", "hypothesis", "early-exit:N", a drafting model, or its name.
         **options: `gamma` ("adaptive" or a number), `seed` (repeatable sampling), `rule`,
             `packed`, `hypothesis` (expected ids), `processor` (the target's, for a drafter with
-            another tokenizer), `streamer` (transformers doesn't hand its own on).
+            another tokenizer), `streamer` (gets what one given to `generate` would get).
 
     Returns:
         A callable; after a call its `.report` says what happened.
@@ -424,6 +441,14 @@ def _spoken(
     return Generation(output, (account.report(sampling, costs),))
 
 
+def _as_one_call(
+    model: Any, loop: CustomGenerate, inputs: Any, streamer: Any, options: dict[str, Any]
+) -> Tensor:
+    """Ids of a batch that the loop leaves to transformers' own, which takes its rows at once."""
+    output = model.generate(**inputs, custom_generate=loop, streamer=streamer, **options)
+    return output if isinstance(output, Tensor) else output["sequences"]
+
+
 def _row_after_row(
     model: Any, loop: CustomGenerate, inputs: Any, streamer: Any, options: dict[str, Any]
 ) -> Tensor:
@@ -445,6 +470,10 @@ def _row_after_row(
     if times > 1:
         options["num_return_sequences"] = 1
     rows = [row for row in family.rows(model, inputs) for _ in range(times)]
+    if streamer is not None and len(rows) > 1:
+        if times > 1:
+            options["num_return_sequences"] = times
+        return _as_one_call(model, loop, inputs, streamer, options)
     for loop.row, loop.inputs in enumerate(rows):
         padding = prompt_length(model, inputs) - prompt_length(model, loop.inputs)
         of_row = without_padding(model, options, padding)

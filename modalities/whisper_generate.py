@@ -75,7 +75,7 @@ def decode_rows(job: Windows) -> list[Row]:
         Exception: whatever a row raised.
     """
     rows: dict[int, Row] = {}
-    width = len(job.input_ids) if job.streamer is None else 1  # a streamer gets row after row
+    width = len(job.input_ids)
     job = replace(job, pair=job.pair.beside(width))
     requests = (_decode_row(job, row) for row in range(len(job.input_ids)))
     for number, outcome in run_together(requests, width):

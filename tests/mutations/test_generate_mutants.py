@@ -9,11 +9,13 @@ from typing import Any
 
 import mmspec
 from mmspec import generation
+from mmspec.generation import CustomGenerate
 from mmspec.proposals import EarlyExitDrafter, ModelDrafter
 from mmspec.state import DecoderState
 from tests.modalities import prefix_runs as prefix
 from tests.modalities.test_own_memory import ending_with
 from tests.modalities.test_returned_cache import KEPT, a_turn_later
+from tests.modalities.test_streamers import REQUESTS, Notes, asked, expected
 from tests.modalities.tiny_prefix import MEDIA
 
 from .catching import Check, Mutant, Patch, expect
@@ -45,7 +47,21 @@ def a_second_turn_sees_the_image() -> None:
     expect(later[0] == later[1], "a second turn was told something else")
 
 
-CHECKS: list[Check] = [an_image_may_end_the_prompt, a_second_turn_sees_the_image]
+def a_streamer_is_told_everything_once() -> None:
+    request = REQUESTS["llava"]
+    want = expected(request)
+    for theirs, mine in ((Notes(), None), (None, Notes()), 2 * (Notes(),)):
+        loop = mmspec.custom_generate("ngram", streamer=mine)
+        asked(request, streamer=theirs, custom_generate=loop)
+        for notes in {theirs, mine} - {None}:
+            expect(notes.calls == want, "a streamer was told something else")
+
+
+CHECKS: list[Check] = [
+    an_image_may_end_the_prompt,
+    a_second_turn_sees_the_image,
+    a_streamer_is_told_everything_once,
+]
 
 
 # The mutants.
@@ -72,9 +88,22 @@ def cache_left_empty(patch: Patch) -> None:
     patch.setattr(DecoderState, "copy_to", lambda self, cache: None)
 
 
+def streamer_of_generate_forgotten(patch: Patch) -> None:
+    patch.setattr(generation, "streamer_of_generate", lambda: None)
+
+
+def prompt_left_to_generate(patch: Patch) -> None:
+    def mutant(self: CustomGenerate, given: Any, input_ids: Any) -> Any:
+        return given if given is not None else self._streamer
+
+    patch.setattr(CustomGenerate, "_streaming", mutant)
+
+
 MUTANTS: list[Mutant] = [
     (prompts_last_unit_read_again, an_image_may_end_the_prompt, "failed.*memory is lent"),
     (lent_memory_writable, an_image_may_end_the_prompt, "ids differ"),
     (cache_dropped, a_second_turn_sees_the_image, "no cache"),
+    (streamer_of_generate_forgotten, a_streamer_is_told_everything_once, "something else"),
+    (prompt_left_to_generate, a_streamer_is_told_everything_once, "something else"),
     (cache_left_empty, a_second_turn_sees_the_image, "something else"),
 ]
