@@ -40,14 +40,14 @@ from mmspec.errors import OptionError
 from mmspec.modalities import SPEAKING, adapter_for
 from mmspec.modalities.pair import Draft
 from mmspec.modalities.pair import Pair as DraftedPair
-from mmspec.modalities.rows import Row, padded, side_by_side, steps_of_scores
+from mmspec.modalities.rows import Row, filled_up, padded, steps_of_scores
 from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
 from mmspec.modalities.speech.family import Asked
 from mmspec.modalities.speech.generate import generated
 from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.vlm.generate import (
+    begin_apart,
     decode_row,
-    filler,
     handed_on,
     prompt_length,
     without_padding,
@@ -466,11 +466,11 @@ def _row_after_row(
     times = 1
     if options.get("do_sample", config.do_sample):  # else `generate` refuses to repeat itself
         times = options.pop("num_return_sequences", config.num_return_sequences) or 1
-    family, sequences, prompts = adapter_for(model.config.model_type).FAMILY, [], []
+    family, sequences = adapter_for(model.config.model_type).FAMILY, []
     if times > 1:
         options["num_return_sequences"] = 1
     rows = [row for row in family.rows(model, inputs) for _ in range(times)]
-    if streamer is not None and len(rows) > 1:
+    if len(rows) > 1 and (streamer is not None or begin_apart(model, inputs, options)):
         if times > 1:
             options["num_return_sequences"] = times
         return _as_one_call(model, loop, inputs, streamer, options)
@@ -486,7 +486,7 @@ def _row_after_row(
                 **loop.inputs, custom_generate=loop, streamer=streamer, **of_row
             )
         ids = output if isinstance(output, Tensor) else output["sequences"]
-        prompts.append(loop.prompt_length)
-        sequences.append(ids[0].tolist())
-    front = loop.pad if model.config.is_encoder_decoder else filler(inputs, loop.pad)
-    return side_by_side(sequences, prompts, loop.pad, model.device, front)
+        # A prompt comes back as wide as it was given, whatever it was padded with.
+        in_front = inputs["input_ids"][loop.row // times, :padding].tolist() if padding else []
+        sequences.append([*in_front, *ids[0].tolist()])
+    return filled_up(sequences, loop.pad, model.device)
