@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers.generation import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 from transformers.generation import logits_process as hf
@@ -38,7 +37,6 @@ from mmspec.engine.copies import with_copies
 from mmspec.engine.processing import BLOCK_FORMS, IGNORES_PREFIX, MEMORYLESS
 from mmspec.errors import OptionError
 from mmspec.modalities import SPEAKING, adapter_for
-from mmspec.modalities.pair import Draft
 from mmspec.modalities.pair import Pair as DraftedPair
 from mmspec.modalities.rows import Row, filled_up, padded, steps_of_scores
 from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
@@ -55,12 +53,10 @@ from mmspec.modalities.vlm.generate import (
 from mmspec.modalities.vlm.preparation import Prepared, check_mode, with_stop_strings
 from mmspec.modalities.vlm.towers import Runs, watched
 from mmspec.modalities.whisper import Whisper, has_encoder
-from mmspec.modalities.whisper_draft import ModelDraft
 from mmspec.modalities.whisper_generate import (
     Windows,
     check_ears,
     decode_rows,
-    drafter_without_encoder,
 )
 from mmspec.modalities.whisper_window import Pair
 from mmspec.report import Report
@@ -164,7 +160,7 @@ class CustomGenerate:
             model_kwargs,
             cache=kept_cache(model_kwargs, generation_config),
         )
-        hears = model.config.model_type == "whisper"
+        hears = model.config.model_type == "whisper" and has_encoder(model)
         self.prompt_length, self.pad = input_ids.shape[1], pad_unit(generation_config)
         self.reports = ()
         given = streamer if streamer is not None else streamer_of_generate()
@@ -257,7 +253,9 @@ class CustomGenerate:
         unknown = [type(p).__name__ for p in call.processors or () if not _row_by_row(p)]
         unknown += [type(c).__name__ for c in call.criteria or () if type(c) not in ROW_CRITERIA]
         reason = None
-        if rows > 1 and streams:
+        if call.model.config.model_type == "whisper" and not has_encoder(call.model):
+            reason = "a decoder without an encoder, which hears nothing"
+        elif rows > 1 and streams:
             reason = "a streamer gets a unit of every row at once"
         elif rows > 1 and not rows_share:
             reason = "several prompts in one call; mmspec.generate takes them one by one"
@@ -280,14 +278,9 @@ class CustomGenerate:
     def _whisper_pair(self, model: Any) -> Pair:
         if self._pair is None or self._pair.checkpoint.model is not model:
             whisper = Whisper.of(model, self._processor, packed=self._packed)
-            self._pair = Pair(whisper, self._whisper_draft(whisper), self._policy, self._costs)
+            draft = draft_for(self._draft, whisper, trust_remote_code=False)
+            self._pair = Pair(whisper, draft, self._policy, self._costs)
         return self._pair  # type: ignore[return-value]
-
-    def _whisper_draft(self, whisper: Whisper) -> Draft:
-        draft = self._draft
-        if isinstance(draft, torch.nn.Module) and not has_encoder(draft):
-            return ModelDraft(whisper, drafter_without_encoder(draft, whisper, self._packed))
-        return draft_for(draft, whisper, trust_remote_code=False)
 
     def _vlm_pair(self, model: Any) -> DraftedPair[Checkpoint]:
         if self._pair is None or self._pair.checkpoint.model is not model:

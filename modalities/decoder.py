@@ -172,6 +172,12 @@ def tree_shape(parents: Sequence[int], length: int, device: torch.device) -> tup
     return torch.tensor(positions, device=device), sees.to(device)
 
 
+def end_units(config: Any) -> frozenset[int]:
+    """Units that a generation config ends an output with; none is legal, then its length does."""
+    ends = config.eos_token_id
+    return frozenset([] if ends is None else ends if isinstance(ends, list) else [ends])
+
+
 def check_inference_mode(model: nn.Module, role: str) -> None:
     """Raise where a model is in training mode: dropout would make its output a lottery.
 

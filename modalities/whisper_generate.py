@@ -193,22 +193,3 @@ def _draft_prompt(job: Windows, prompt: Sequence[int], other: Whisper) -> Sequen
         task=task if task in dict(other.steps.tasks) else None,
         timestamps=steps.no_timestamps not in said,
     )
-
-
-def drafter_without_encoder(model: Any, target: Whisper, packed: bool) -> Whisper:
-    """A decoder-only drafter (`WhisperForCausalLM`), to be fed with the target's encoder states.
-
-    Raises:
-        ModelError: it can't attend to states of the target's width.
-    """
-    mine, theirs = model.config.d_model, target.model.config.d_model
-    if mine != theirs:
-        raise ModelError(
-            f"a drafter without encoder needs the target's width {theirs}, this one has {mine}"
-        )
-    steps = replace(
-        target.steps,
-        vocab_size=max(model.config.vocab_size, target.steps.vocab_size),
-        context=model.config.max_target_positions,
-    )
-    return Whisper(model, None, steps, packed)

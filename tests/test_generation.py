@@ -301,11 +301,10 @@ class TestRefusals:
             mmspec.generate(shared(), features(), tiny_decoder(2, width=24), language="en")
         one_line(error.value)
 
-    @pytest.mark.parametrize("field", ["eos_token_id", "decoder_start_token_id"])
-    def test_a_generation_config_without_marks(self, field: str) -> None:
+    def test_a_generation_config_without_a_start(self) -> None:
         model = tiny(1)
-        setattr(model.generation_config, field, None)
-        with pytest.raises(mmspec.MMSpecError, match=field) as error:
+        model.generation_config.decoder_start_token_id = None
+        with pytest.raises(mmspec.MMSpecError, match="decoder_start_token_id") as error:
             mmspec.load(model)
         one_line(error.value)
 

@@ -10,12 +10,15 @@ from typing import Any
 import mmspec
 from mmspec import generation
 from mmspec.generation import CustomGenerate
+from mmspec.modalities.whisper_certainty import Certainty
 from mmspec.proposals import EarlyExitDrafter, ModelDrafter
 from mmspec.state import DecoderState
 from tests.modalities import prefix_runs as prefix
 from tests.modalities.test_own_memory import ending_with
 from tests.modalities.test_returned_cache import KEPT, a_turn_later
 from tests.modalities.test_streamers import REQUESTS, Notes, asked, expected
+from tests.modalities.test_whisper_lacking import generated, transcribed
+from tests.modalities.tiny import tiny
 from tests.modalities.tiny_prefix import MEDIA
 
 from .catching import Check, Mutant, Patch, expect
@@ -57,7 +60,16 @@ def a_streamer_is_told_everything_once() -> None:
             expect(notes.calls == want, "a streamer was told something else")
 
 
+def what_looks_like_padding_goes() -> None:
+    said = generated(tiny(3), language="en", max_new_tokens=8)[0].tolist()
+    model = tiny(3, says={"pad_token_id": said[-1]})
+    want = generated(model, language="en", max_new_tokens=8)[0].tolist()
+    made = transcribed(model, language="en", max_new_tokens=8)
+    expect(list(made.ids) == want, "a pad was kept")
+
+
 CHECKS: list[Check] = [
+    what_looks_like_padding_goes,
     an_image_may_end_the_prompt,
     a_second_turn_sees_the_image,
     a_streamer_is_told_everything_once,
@@ -99,7 +111,12 @@ def prompt_left_to_generate(patch: Patch) -> None:
     patch.setattr(CustomGenerate, "_streaming", mutant)
 
 
+def padding_kept(patch: Patch) -> None:
+    patch.setattr(Certainty, "close", lambda self: None)
+
+
 MUTANTS: list[Mutant] = [
+    (padding_kept, what_looks_like_padding_goes, "a pad was kept"),
     (prompts_last_unit_read_again, an_image_may_end_the_prompt, "failed.*memory is lent"),
     (lent_memory_writable, an_image_may_end_the_prompt, "ids differ"),
     (cache_dropped, a_second_turn_sees_the_image, "no cache"),
