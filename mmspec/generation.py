@@ -6,6 +6,7 @@ the decoding loop to mmspec, so that whatever it accepts means the same here.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,8 +48,8 @@ from mmspec.modalities.vlm.generate import (
     begin_apart,
     decode_row,
     handed_on,
+    of_row,
     prompt_length,
-    without_padding,
 )
 from mmspec.modalities.vlm.preparation import Prepared, check_mode, with_stop_strings
 from mmspec.modalities.vlm.towers import Runs, watched
@@ -467,17 +468,16 @@ def _row_after_row(
         if times > 1:
             options["num_return_sequences"] = times
         return _as_one_call(model, loop, inputs, streamer, options)
+    start_s = time.monotonic()
     for loop.row, loop.inputs in enumerate(rows):
         padding = prompt_length(model, inputs) - prompt_length(model, loop.inputs)
-        of_row = without_padding(model, options, padding)
+        asked = of_row(model, options, padding, time.monotonic() - start_s if loop.row else 0.0)
         if loop.row + 1 < len(rows):  # what one row taught a processor is no other row's business
-            of_row = with_copies(of_row)
+            asked = with_copies(asked)
         clock = Clock(model.device)
         with watched(family.encoders(model), clock) as runs:
             loop.preparation = runs, clock
-            output = model.generate(
-                **loop.inputs, custom_generate=loop, streamer=streamer, **of_row
-            )
+            output = model.generate(**loop.inputs, custom_generate=loop, streamer=streamer, **asked)
         ids = output if isinstance(output, Tensor) else output["sequences"]
         # A prompt comes back as wide as it was given, whatever it was padded with.
         in_front = inputs["input_ids"][loop.row // times, :padding].tolist() if padding else []

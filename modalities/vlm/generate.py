@@ -107,18 +107,26 @@ def begin_apart(model: Any, inputs: Mapping[str, Any], options: Mapping[str, Any
     return bool(begin.any() and not begin.all())
 
 
-def without_padding(model: Any, options: Mapping[str, Any], padding: int) -> dict[str, Any]:
-    """A row's options of `generate`: limits on a batch's length count padding, and it has none.
+def of_row(
+    model: Any, options: Mapping[str, Any], padding: int, spent_s: float = 0.0
+) -> dict[str, Any]:
+    """A row's options of `generate`, where the rows of a batch are decoded one after the other.
+
+    Limits on a batch's length count its padding, of which the row has less; its limit on time is
+    one for all rows.
 
     Args:
         model: whose generation config fills in what the options leave open.
         options: of the whole batch.
         padding: positions that the row's prompt is shorter than the batch is wide.
+        spent_s: seconds that rows before it have taken.
     """
     given, of_call = options.get("generation_config"), partial(wanted, model, options)
     pairs = (("max_length", "max_new_tokens"), ("min_length", "min_new_tokens"))
     counted = [name for name, without_prompt in pairs if of_call(without_prompt) is None]
     limits = {name: of_call(name) - padding for name in counted if padding and of_call(name)}
+    if spent_s and of_call("max_time") is not None:
+        limits["max_time"] = of_call("max_time") - spent_s
     if not limits or given is None:
         return {**options, **limits}
     config = copy.deepcopy(given)

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 import mmspec
-from mmspec import generation
+from mmspec import generation, transcriber
 from mmspec.generation import CustomGenerate
+from mmspec.modalities import whisper_chunks
 from mmspec.modalities.whisper_certainty import Certainty
 from mmspec.proposals import EarlyExitDrafter, ModelDrafter
-from mmspec.state import DecoderState
+from mmspec.state import DecoderState, layers
 from tests.modalities import prefix_runs as prefix
 from tests.modalities.test_own_memory import ending_with
 from tests.modalities.test_returned_cache import KEPT, a_turn_later
 from tests.modalities.test_streamers import REQUESTS, Notes, asked, expected
 from tests.modalities.test_whisper_lacking import generated, transcribed
-from tests.modalities.tiny import tiny
+from tests.modalities.test_whisper_parity import Counting
+from tests.modalities.tiny import shared, speech, tiny, tiny_processor
 from tests.modalities.tiny_prefix import MEDIA
 
 from .catching import Check, Mutant, Patch, expect
@@ -68,7 +72,29 @@ def what_looks_like_padding_goes() -> None:
     expect(list(made.ids) == want, "a pad was kept")
 
 
+def memory_holds_what_it_held() -> None:
+    state = DecoderState(1, 10**9, cross_attention=False)
+    written = torch.arange(3 * 2100.0).view(1, 1, -1, 3)
+    for block in written.split(700, dim=2):
+        with state.block(700):
+            keys, _ = state.cache.update(block, block, 0)
+    expect(torch.equal(keys, written), "what was written is lost")
+    expect(state.growing(0).keys.shape[2] < 10_000, "room for more than anybody asks for")
+
+
+def chunks_and_requests_learn_nothing_of_each_other() -> None:
+    given = Counting()
+    asked = {"language": "en", "logits_processor": [given], "sampling_rate": 16_000}
+    with mmspec.load(shared(), "ngram", processor=tiny_processor()) as whole:
+        whole.transcribe(speech(7, 1.4), **asked, chunk_s=0.6, overlap_s=0.2, batch=2)
+        expect(not given.counts, "a chunk has taught the caller's processor")
+        dict(whole.outcomes([{"audio": speech(), **asked}] * 2, 2))
+        expect(not given.counts, "a request has taught the caller's processor")
+
+
 CHECKS: list[Check] = [
+    chunks_and_requests_learn_nothing_of_each_other,
+    memory_holds_what_it_held,
     what_looks_like_padding_goes,
     an_image_may_end_the_prompt,
     a_second_turn_sees_the_image,
@@ -115,7 +141,30 @@ def padding_kept(patch: Patch) -> None:
     patch.setattr(Certainty, "close", lambda self: None)
 
 
+def memory_left_behind(patch: Patch) -> None:
+    patch.setattr(layers, "ROOM", 100)
+    patch.setattr(
+        layers, "_widened", lambda old, room: old.new_zeros(*old.shape[:2], room, old.shape[3])
+    )
+
+
+def room_for_a_billion(patch: Patch) -> None:
+    patch.setattr(layers, "ROOM", 1_000_000)
+
+
+def chunks_share_processors(patch: Patch) -> None:
+    patch.setattr(whisper_chunks, "copies_of", list)
+
+
+def requests_share_processors(patch: Patch) -> None:
+    patch.setattr(transcriber, "with_copies", dict)
+
+
 MUTANTS: list[Mutant] = [
+    (chunks_share_processors, chunks_and_requests_learn_nothing_of_each_other, "a chunk"),
+    (requests_share_processors, chunks_and_requests_learn_nothing_of_each_other, "a request"),
+    (memory_left_behind, memory_holds_what_it_held, "is lost"),
+    (room_for_a_billion, memory_holds_what_it_held, "more than anybody"),
     (padding_kept, what_looks_like_padding_goes, "a pad was kept"),
     (prompts_last_unit_read_again, an_image_may_end_the_prompt, "failed.*memory is lent"),
     (lent_memory_writable, an_image_may_end_the_prompt, "ids differ"),
