@@ -6,6 +6,7 @@ whole recordings is in `whisper_decode`, drafters for it in `whisper_draft`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -20,7 +21,12 @@ from mmspec.errors import ModelError, OptionError
 from mmspec.factorizations import WhisperSteps
 from mmspec.kernels import PackedLinears
 from mmspec.modalities import whisper_rules as whisper_rules  # registers the rules' block form
-from mmspec.modalities.decoder import DecoderTarget, block_layers, check_inference_mode
+from mmspec.modalities.decoder import (
+    DecoderTarget,
+    block_layers,
+    check_inference_mode,
+    end_units,
+)
 from mmspec.modalities.whisper_features import log_mel
 from mmspec.modalities.whisper_lean import LeanWhisperTarget, why_not_lean
 from mmspec.state import DecoderState
@@ -54,16 +60,22 @@ class Whisper:
         """Describe a model.
 
         Raises:
-            ModelError: it is in training mode, or its generation config lacks what is needed.
+            ModelError: it is in training mode, has no encoder, or its generation config lacks what
+                is needed.
         """
         check_inference_mode(model, "model")
+        if not has_encoder(model):
+            raise ModelError(
+                f"{type(model).__name__} has no encoder: it hears nothing, so it can "
+                "only draft (draft=model) for a whole Whisper"
+            )
         if not packed:
             return cls(model, processor, steps_of(model), packed)
         decoder, head = model.get_decoder(), model.get_output_embeddings()
         # Packs are made once and kept; each window's decoder shares them. The encoder's are made
         # when it is first needed: in transformers' `generate` it isn't ours to run.
         speaks = PackedLinears(block_layers(decoder, head)).pack()
-        encoder = list(model.get_encoder().modules()) if has_encoder(model) else []
+        encoder = list(model.get_encoder().modules())
         hears = PackedLinears(encoder, model.config.max_source_positions)
         return cls(model, processor, steps_of(model), packed, speaks, hears)
 
@@ -171,11 +183,11 @@ class Whisper:
         if self.processor is None:
             return None
         pieces = self.processor.tokenizer.convert_ids_to_tokens(list(units))
-        texts = min(self.steps.stop_units)  # marks and times follow the text units
+        marks = min(self.steps.stop_units, default=self.steps.start)  # behind them no text
         begins, before = [], ""
         for unit, piece in zip(units, map(str, pieces), strict=True):
             inside = before[-1:].isalnum() and piece[:1].isalnum() and not piece.startswith(SPACE)
-            begins.append(unit >= texts or not inside)
+            begins.append(unit >= marks or not inside)
             before = piece
         return begins
 
@@ -230,32 +242,29 @@ def steps_of(model: Any, says: Any = None) -> WhisperSteps:
         says: a request's prepared generation config; None: the checkpoint's own.
 
     Raises:
-        ModelError: no start or end token, or ids outside the vocabulary.
+        ModelError: no start token, or ids outside the vocabulary.
     """
     config, own = model.config, model.generation_config
     says = own if says is None else says
-    start, ends = says.decoder_start_token_id, says.eos_token_id
-    if start is None or ends is None:
+    start = says.decoder_start_token_id
+    if start is None:
         raise ModelError(
-            "the generation config names no decoder_start_token_id or eos_token_id: "
-            "is this a complete Whisper checkpoint?"
+            "the generation config names no decoder_start_token_id: is this a complete Whisper "
+            "checkpoint?"
         )
     # `generate` goes by its own languages even where a request says that there are none.
     multilingual = getattr(own, "is_multilingual", None) is not False
-    forced = getattr(says, "forced_decoder_ids", None)
-    if forced is None:
-        forced = getattr(config, "forced_decoder_ids", None)
     try:
         return WhisperSteps(
             vocab_size=config.vocab_size,
             context=config.max_target_positions,
             start=start,
-            stop_units=frozenset(ends if isinstance(ends, list) else [ends]),
+            stop_units=end_units(says),
             languages=_pairs(getattr(says, "lang_to_id", None)) if multilingual else (),
             tasks=_pairs(getattr(says, "task_to_id", None)) if multilingual else (),
             no_timestamps=getattr(says, "no_timestamps_token_id", None),
             previous_text=getattr(says, "prev_sot_token_id", None),
-            forced=_forced(forced),
+            forced=_run(forced_pairs(model, says)),
         )
     except ValueError as error:
         raise ModelError(f"the generation config doesn't fit the model: {error}") from None
@@ -265,11 +274,13 @@ def _pairs(table: dict[str, int] | None) -> tuple[tuple[str, int], ...]:
     return tuple((table or {}).items())
 
 
-def _forced(pairs: Any) -> tuple[int | None, ...]:
-    """The run of forced tokens at positions 1, 2, ... (transformers' older way to say a prompt)."""
-    units: list[int | None] = []
-    for position, unit in pairs or []:
-        if position != len(units) + 1:
-            break
-        units.append(unit)
-    return tuple(units)
+def forced_pairs(model: Any, says: Any) -> list[Any]:
+    """(position, token) pairs that a config forces: transformers' older way to say a prompt."""
+    pairs = getattr(says, "forced_decoder_ids", None)
+    return list(getattr(model.config, "forced_decoder_ids", None) or [] if pairs is None else pairs)
+
+
+def _run(pairs: list[Any]) -> tuple[int | None, ...]:
+    """The forced tokens at positions 1, 2, ..., as far as none is left out."""
+    run = itertools.takewhile(lambda numbered: numbered[0] == numbered[1][0], enumerate(pairs, 1))
+    return tuple(unit for _, (_, unit) in run)

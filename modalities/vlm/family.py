@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from mmspec.kernels import PackedLinears
-from mmspec.modalities.decoder import block_layers
+from mmspec.modalities.decoder import block_layers, end_units
 from mmspec.modalities.vlm.media import Medium, joined, split
 from mmspec.modalities.vlm.opened import Opened
 from mmspec.modalities.vlm.prefixed import PrefixTarget
@@ -78,8 +78,7 @@ class Family:
 
     def ends(self, model: Any) -> frozenset[int]:
         """Units that end an output, unless a request says otherwise."""
-        ends = model.generation_config.eos_token_id
-        return frozenset([] if ends is None else ends if isinstance(ends, list) else [ends])
+        return end_units(model.generation_config)
 
     def reserved(self, model: Any) -> frozenset[int]:
         """Ids that stand for what isn't text: they are never drafted."""
