@@ -51,6 +51,7 @@ from mmspec.modalities.vlm.generate import (
     handed_on,
     of_row,
     prompt_length,
+    wanted,
 )
 from mmspec.modalities.vlm.preparation import Prepared, check_mode, with_stop_strings
 from mmspec.modalities.vlm.towers import Runs, watched
@@ -80,6 +81,25 @@ def _row_by_row(processor: Any) -> bool:
     # A penalty beside a prompt's mask holds how much padding each row has.
     of_rows = isinstance(getattr(processor, "prompt_ignore_length", None), Tensor)
     return known and kind not in LOOK_AT_INPUTS and not of_rows
+
+
+def _sees_its_batch(model: Any, options: Mapping[str, Any], padded: bool) -> bool:
+    """Whether something of the caller's is shown where a row stands in its batch.
+
+    A row by itself has no number but 0, and none of the padding that `generate` shows with it.
+
+    Args:
+        model: whose generation config fills in what the options leave open.
+        options: of `generate`.
+        padded: whether some row is shorter than the batch is wide.
+    """
+    if options.get("prefix_allowed_tokens_fn") is not None:
+        return True
+    criteria = options.get("stopping_criteria") or ()
+    own = not all(_row_by_row(one) for one in options.get("logits_processor") or ())
+    own = own or any(type(one) not in (EosTokenCriteria, StopStringCriteria) for one in criteria)
+    penalty = wanted(model, options, "encoder_repetition_penalty")  # on the padding, too
+    return padded and (own or penalty not in (None, 1.0))
 
 
 class CustomGenerate:
@@ -152,6 +172,11 @@ class CustomGenerate:
     ) -> Any:
         """What transformers calls in place of its own loop."""
         adapter_for(model.config.model_type)
+        if model.config.model_type in SPEAKING:
+            raise OptionError(
+                f"{type(model).__name__} says codes, which no loop of another's is made for: call "
+                "mmspec.generate, or mmspec.load"
+            )
         check_mode(generation_config)
         call = Prepared(
             model,
@@ -255,7 +280,10 @@ class CustomGenerate:
         unknown = [type(p).__name__ for p in call.processors or () if not _row_by_row(p)]
         unknown += [type(c).__name__ for c in call.criteria or () if type(c) not in ROW_CRITERIA]
         reason = None
-        if call.model.config.model_type == "whisper" and not has_encoder(call.model):
+        heard = call.inputs.get("encoder_outputs") if rows_share else None
+        if heard is not None and len(heard.last_hidden_state) not in (1, rows):
+            reason = f"encoder states of {len(heard.last_hidden_state)} rows, prompts of {rows}"
+        elif call.model.config.model_type == "whisper" and not has_encoder(call.model):
             reason = "a decoder without an encoder, which hears nothing"
         elif mixes_rows(call.model):
             reason = "dynamically quantised layers compute the rows of a block from each other"
@@ -464,13 +492,16 @@ def _row_after_row(
     if times > 1:
         options["num_return_sequences"] = 1
     rows = [row for row in family.rows(model, inputs) for _ in range(times)]
-    if len(rows) > 1 and (streamer is not None or begin_apart(model, inputs, options)):
+    widest = prompt_length(model, inputs)
+    padded = any(prompt_length(model, row) < widest for row in rows)
+    at_once = streamer is not None or begin_apart(model, inputs, options)
+    if len(rows) > 1 and (at_once or _sees_its_batch(model, options, padded)):
         if times > 1:
             options["num_return_sequences"] = times
         return _as_one_call(model, loop, inputs, streamer, options)
     start_s = time.monotonic()
     for loop.row, loop.inputs in enumerate(rows):
-        padding = prompt_length(model, inputs) - prompt_length(model, loop.inputs)
+        padding = widest - prompt_length(model, loop.inputs)
         asked = of_row(model, options, padding, time.monotonic() - start_s if loop.row else 0.0)
         if loop.row + 1 < len(rows):  # what one row taught a processor is no other row's business
             asked = with_copies(asked)
