@@ -1,17 +1,18 @@
 """transformers' own generation tests with our loop in place of theirs, and the same for voices.
 
-    python -m benchmarks.peer_suite --transformers DIR [--modes ...] [--drafts ...]
+    python -m benchmarks.peer_suite [--transformers DIR] [--modes ...] [--drafts ...]
         [--families ...] [--keep FOLDER]
 
-DIR is a checkout of transformers at the version that is installed; its tests also want `pytest`,
-`parameterized`, `datasets` and `timeout-decorator`. Every call of `generate` in them is made twice,
-by transformers and through mmspec, and compared field by field (`peer/judging.py`). Which tests
-count is found out first: those that call `generate` and pass without us.
+DIR is a checkout of transformers at the version that is installed; its tests also want
+`parameterized`, `datasets`, `httpx` and `timeout-decorator`. Every call of `generate` in them is
+made twice, by transformers and through mmspec, and compared field by field (`peer/judging.py`).
+Which tests count is found out first: those that call `generate` and pass without us.
 
 Modes: `as-is` hands the loop to the calls as they stand (most have two prompts or ask for
 attentions, and stay with transformers' loop); `one` makes them one prompt without attentions, for
-12 tokens; `two` sends two prompts through `mmspec.generate`. What their tests don't reach, the
-voices, is asked the same questions on tiny models that fit (`peer/speaking.py`).
+12 tokens; `two` sends two prompts through `mmspec.generate`. Mode `asked` needs no checkout: the
+families that those tests don't reach, voices above all, are asked the same questions on tiny models
+(`peer/questions.py`, `peer/beds.py`).
 """
 
 from __future__ import annotations
@@ -22,16 +23,21 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
 
-from benchmarks.peer.judging import VERDICTS, Count, tally
+from benchmarks.peer.beds import beds
+from benchmarks.peer.judging import VERDICTS, Count, Judge, tally
+from benchmarks.peer.questions import ask
 from mmspec.modalities import ADAPTERS, SPEAKING
 
-MODES = ("as-is", "one", "two")
+ASKED = "asked"
+MODES = ("as-is", "one", "two", ASKED)
 DRAFTS = ("none", "ngram", "early-exit:1", "copy")
 FOLDERS = {"vision-encoder-decoder": "vision_encoder_decoder", "blip_text_model": "blip"}
 """Where a model type's tests stand, if not in a folder of its name."""
@@ -40,12 +46,14 @@ GENERATING = (
     " or cache or 4d or past)"
     " and not (compil or export or flash or offload or model_parallel)"
 )
+LISTENING = ("qwen2_audio", "voxtral", "whisper")
+VOICES = (*SPEAKING, "orpheus", "valle")
 QUIET = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--transformers", type=Path, help="a checkout; without: the voices alone")
+    parser.add_argument("--transformers", type=Path, help="a checkout; without: mode asked alone")
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--drafts", nargs="+", choices=DRAFTS, default=list(DRAFTS))
     parser.add_argument(
@@ -53,16 +61,49 @@ def main() -> None:
     )
     parser.add_argument("--keep", type=Path, help="a folder for the records of every call")
     asked = parser.parse_args()
-    print(f"transformers {transformers.__version__}")
+    print(f"transformers {transformers.__version__}, torch {torch.__version__}")
+    groups: dict[tuple[str, str, str], Count] = defaultdict(Count)
     with tempfile.TemporaryDirectory() as folder:
         keep = (asked.keep or Path(folder)).absolute()
         keep.mkdir(parents=True, exist_ok=True)
-        if asked.transformers is not None:
-            suite = Suite(asked.transformers.absolute(), keep, asked.families)
-            for mode in asked.modes:
-                suite.find_known(mode)
-                for draft in asked.drafts:
-                    show(f"{mode}, {draft}", suite.run(mode, draft))
+        for mode in asked.modes:
+            run = _runner(mode, asked.transformers, keep, asked.families)
+            for draft in asked.drafts if run is not None else ():
+                counts = run(draft)
+                show(f"{mode}, {draft}", {(family,): count for family, count in counts.items()})
+                for family, count in counts.items():
+                    groups[mode, group_of(family), draft] += count
+    show("in all", groups)
+
+
+def _runner(
+    mode: str, checkout: Path | None, keep: Path, families: list[str] | None
+) -> Callable[[str], dict[str, Count]] | None:
+    """What counts a mode by family for a drafter; None where a checkout is missing."""
+    if mode == ASKED:
+        return lambda draft: ask_beds(draft, keep, families)
+    if checkout is None:
+        return None
+    suite = Suite(checkout.absolute(), keep, families)
+    suite.find_known(mode)
+    return lambda draft: suite.run(mode, draft)
+
+
+def ask_beds(draft: str, keep: Path, families: list[str] | None) -> dict[str, Count]:
+    """Counts by family of what the tiny models were asked."""
+    log = keep / f"{ASKED}.{draft}.jsonl"
+    log.write_text("")
+    torch.set_num_threads(1)
+    wanted = {name: bed for name, bed in beds().items() if families is None or name in families}
+    ask(Judge(log), draft, wanted)
+    return tally(map(json.loads, log.read_text().splitlines()))
+
+
+def group_of(family: str) -> str:
+    """What a family does."""
+    if family in VOICES:
+        return "voices"
+    return "listening" if family in LISTENING else "looking"
 
 
 def test_folders(families: Iterable[str] | None) -> list[str]:
@@ -85,7 +126,7 @@ class Suite:
             raise SystemExit(f"{checkout}: no tests/models/*/test_modeling_*.py of these families")
 
     def find_known(self, mode: str) -> None:
-        """Run transformers alone; the tests that call `generate` and pass are the ones that count."""
+        """Run transformers alone: the tests that call `generate` and pass are those that count."""
         records = self._records(f"plain-{mode}", "none")
         passed = {r["test"] for r in records if r["what"] == "test" and r["outcome"] == "passed"}
         calling = {record["test"] for record in records if record["what"] == "call"}
@@ -124,21 +165,24 @@ class Suite:
         return [json.loads(line) for line in log.read_text().splitlines()]
 
 
-def show(title: str, counts: dict[str, Count]) -> None:
-    """One table: a line per family, and all of them."""
+def show(title: str, counts: Mapping[tuple[str, ...], Count]) -> None:
+    """One table: a line per family, or per mode, group and drafter, and one of all."""
     print(f"\n{title}\n")
     for line in table(counts):
         print(line, flush=True)
 
 
-def table(counts: dict[str, Count]) -> Iterator[str]:
+def table(counts: Mapping[tuple[str, ...], Count]) -> Iterator[str]:
     """Lines of a Markdown table."""
-    heads = ("family", "tests", *VERDICTS, "calls", "through our loop")
+    first = next(iter(counts), ("family",))
+    names = ("family",) if len(first) == 1 else ("mode", "group", "drafter")
+    heads = (*names, "tests", *VERDICTS, "calls", "through our loop")
     yield "| " + " | ".join(heads) + " |"
     yield "|---" * len(heads) + "|"
-    for family, count in [*sorted(counts.items()), ("all", sum(counts.values(), Count()))]:
+    whole = ("all", *("",) * (len(names) - 1))
+    for name, count in [*sorted(counts.items()), (whole, sum(counts.values(), Count()))]:
         tests = [count.tests.total(), *(count.tests[verdict] for verdict in VERDICTS)]
-        yield "| " + " | ".join(map(str, (family, *tests, count.calls, count.ours))) + " |"
+        yield "| " + " | ".join(map(str, (*name, *tests, count.calls, count.ours))) + " |"
 
 
 if __name__ == "__main__":

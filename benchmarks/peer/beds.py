@@ -99,18 +99,22 @@ def units_of(family: Any) -> Callable[[Any, Given, Options, Any], Ours]:
     return say
 
 
-def _with(read: Callable[[Any], Any], say: Callable[..., Ours]) -> Callable[..., Ours]:
-    """What is read off what was said."""
+def _with(read: Callable[[Any], Any], say: Callable[..., Ours], books: int = 1) -> Any:
+    """What is read off what was said, `[n, books]`."""
 
     def ours(model: Any, given: Given, options: Options, draft: Any) -> Ours:
         said = say(model, given, options, draft)
-        return Ours(torch.tensor(read(said.result), dtype=torch.long), said.rows)
+        return Ours(_table(read(said.result), books), said.rows)
 
     return ours
 
 
-def _units(library: Callable[..., Any]) -> Callable[[Any, Given, Options], Tensor]:
-    return lambda model, given, options: torch.tensor(library(model, given, **options), dtype=torch.long)
+def _units(library: Callable[..., Any], books: int = 1) -> Any:
+    return lambda model, given, options: _table(library(model, given, **options), books)
+
+
+def _table(units: Any, books: int) -> Tensor:
+    return torch.tensor(units, dtype=torch.long).reshape(len(units), books)
 
 
 def padded(given: Callable[[], Given], by: int = 2) -> Callable[[], Given]:
@@ -186,8 +190,8 @@ def _higgs() -> Bed:
     return Bed(
         bed_higgs_audio.tiny,
         prompts,
-        _units(bed_higgs_audio.library_rows),
-        _with(lambda said: said.sequence, units_of(higgs_audio.FAMILY)),
+        _units(bed_higgs_audio.library_rows, bed_higgs_audio.BOOKS),
+        _with(lambda said: said.sequence, units_of(higgs_audio.FAMILY), bed_higgs_audio.BOOKS),
         {"max_new_tokens": 14},
         ids_only=True,
     )
@@ -201,8 +205,8 @@ def _bark() -> Bed:
     return Bed(
         lambda: bed_bark.tiny(1),
         prompts,
-        _units(bed_bark.library_codes),
-        _with(lambda said: said.grid, units_of(bark.FAMILY)),
+        _units(bed_bark.library_codes, bed_bark.BOOKS),
+        _with(lambda said: said.grid, units_of(bark.FAMILY), bed_bark.BOOKS),
         ids_only=True,
     )
 
@@ -222,8 +226,8 @@ def _valle() -> Bed:
     return Bed(
         bed_valle.made,
         {PLAIN: bed_valle.inputs, "codes to go on from": lambda: bed_valle.inputs(frames=4)},
-        _units(bed_valle.library_codes),
-        _with(lambda said: said.grid, units_of(valle.FAMILY)),
+        _units(bed_valle.library_codes, bed_valle.BOOKS),
+        _with(lambda said: said.grid, units_of(valle.FAMILY), bed_valle.BOOKS),
         {"max_new_tokens": bed_valle.LENGTH},
         ids_only=True,
     )
@@ -240,9 +244,12 @@ def _looking(name: str) -> Bed:
         return (by_loop if alone else by_mmspec)(model, given, options, draft)
 
     model, case = tiny_crossing.tiny(name), tiny_crossing.FAMILIES[name].cases[-1]
+    prompts = {PLAIN: make(), "two prompts": make(rows=2)}
+    if not name.startswith("blip"):  # theirs reads on behind the padding, ours reads each row alone
+        prompts["uneven prompts"] = make(rows=2, ragged=True)
     return Bed(
         lambda: tiny_crossing.tiny(name),
-        {PLAIN: make(), "two prompts": make(rows=2), "padded": make(rows=2, ragged=True)},
+        prompts,
         lambda model, given, options: model.generate(**given, **options),
         ours,
         {"max_new_tokens": 11},

@@ -133,7 +133,7 @@ def _tried(make: Callable[[], Any]) -> tuple[Any, Exception | None]:
 
 
 def _about_ids(said: Iterable[str]) -> bool:
-    return any(": ids" in line or ": shape" in line and "sequences" in line for line in said)
+    return any(": ids" in line or "sequences: shape" in line for line in said)
 
 
 def differences(theirs: Any, ours: Any, where: str = "sequences", *, sampled: bool) -> list[str]:

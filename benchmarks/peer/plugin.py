@@ -1,9 +1,9 @@
 """A pytest plugin that sends every outermost `generate` of transformers' tests through mmspec.
 
 `--peer-mode`: `as-is`: `custom_generate=`, as the tests stand. `one`: the same with one prompt per
-call, nothing of it masked, without a request for attentions, and for more tokens: what our loop takes. `two`:
-`mmspec.generate` on the tests' two prompts. `plain` in front, as in `plain-one`: transformers
-alone, for which tests call `generate` and pass.
+call, nothing of it masked, without a request for attentions, and for more tokens: what our loop
+takes. `two`: `mmspec.generate` on the tests' two prompts. `plain` in front, as in `plain-one`:
+transformers alone, for which tests call `generate` and pass.
 """
 
 from __future__ import annotations

@@ -65,7 +65,9 @@ QUESTIONS: dict[str, Callable[[], dict[str, Any]]] = {
     "a criterion": lambda: {"stopping_criteria": hf.StoppingCriteriaList([Enough()])},
     "guidance": lambda: {"guidance_scale": 3.0},
     "without a cache": lambda: {"use_cache": False},
-    "an empty cache": lambda: {"past_key_values": hf.DynamicCache()},
+    "an empty cache": lambda: {
+        "past_key_values": hf.EncoderDecoderCache(hf.DynamicCache(), hf.DynamicCache())
+    },
     "a static cache": lambda: {"cache_implementation": "static"},
     "a streamer": lambda: {"streamer": Told()},
     "their own lookup": lambda: {"prompt_lookup_num_tokens": 2},
@@ -96,7 +98,7 @@ def _ask(
     question: str,
     options: Callable[[], dict[str, Any]],
 ) -> None:
-    """One call by both; nothing where transformers itself breaks rather than to answer or refuse."""
+    """One call by both; none where transformers itself breaks, rather than answer or refuse."""
     model = bed.make()
     drafter = copy.deepcopy(model).eval() if draft == "copy" else draft
 
