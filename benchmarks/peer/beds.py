@@ -244,12 +244,13 @@ def _looking(name: str) -> Bed:
         return (by_loop if alone else by_mmspec)(model, given, options, draft)
 
     model, case = tiny_crossing.tiny(name), tiny_crossing.FAMILIES[name].cases[-1]
-    prompts = {PLAIN: make(), "two prompts": make(rows=2)}
-    if not name.startswith("blip"):  # theirs reads on behind the padding, ours reads each row alone
-        prompts["uneven prompts"] = make(rows=2, ragged=True)
     return Bed(
         lambda: tiny_crossing.tiny(name),
-        prompts,
+        {
+            PLAIN: make(),
+            "two prompts": make(rows=2),
+            "uneven prompts": make(rows=2, ragged=True),
+        },
         lambda model, given, options: model.generate(**given, **options),
         ours,
         {"max_new_tokens": 11},
