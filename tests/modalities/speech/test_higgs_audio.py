@@ -384,6 +384,27 @@ def test_what_a_criterion_cuts_off_has_whole_frames(rows: int) -> None:
     assert found.account.finish_reason == "criterion"
 
 
+class AfterCalls(StoppingCriteria):
+    """Ends when it was asked so often, whatever it is shown."""
+
+    def __init__(self, calls: int) -> None:
+        self.left = calls
+
+    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
+        self.left -= 1
+        return torch.full((len(input_ids),), self.left <= 0)
+
+
+@pytest.mark.parametrize("calls", [2, 7])
+def test_a_criterion_is_asked_about_the_row_of_start_marks_too(calls: int) -> None:
+    model, told = tiny(0), given()
+    whole = library_rows(model, told, **greedy())
+    expected = library_rows(model, told, **greedy(stopping_criteria=[AfterCalls(calls)]))
+    assert expected == whole[:calls]
+    asked = greedy(stopping_criteria=[AfterCalls(calls)])
+    assert run(FAMILY, model, told, Telling(whole), 3, **asked).rows == expected
+
+
 def test_repeated_codes_are_drawn_again_by_the_librarys_law() -> None:
     """The first code behind a recording has one law in every row of a batch."""
     model, told, count = redrawing(0, 12, 1), given(0, 9), 4000
