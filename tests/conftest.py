@@ -1,9 +1,17 @@
 """What every test gets: one thread and a known seed."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
+
+import mmspec
+
+# Programs that tests start import the mmspec that is tested, also where that is a clone's own.
+if Path(__file__).parents[1] == Path(mmspec.__file__).parents[1]:
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
 
 
 @pytest.fixture(autouse=True, scope="session")
