@@ -282,6 +282,19 @@ class TestTranscription:
                 heard = whole.transcribe(speech(), **asked, **more)
                 assert "".join(pieces).strip() == heard.text
 
+    def test_a_processors_memory_is_a_requests_own(self, checkpoints: dict[str, str]) -> None:
+        given = Counting()
+        asked = {"sampling_rate": RATE, "language": "en", "logits_processor": [given]}
+        with mmspec.load(checkpoints["target"], "ngram", gamma=3) as whole:
+            alone = [
+                whole.transcribe(speech(seed), **{**asked, "logits_processor": [Counting()]}).ids
+                for seed in (7, 8, 9)
+            ]
+            requests = [{"audio": speech(seed), **asked} for seed in (7, 8, 9)]
+            beside = dict(whole.outcomes(requests, 3))
+        assert [beside[number].ids for number in range(3)] == alone
+        assert given.counts == {}
+
     def test_a_stream_that_is_left_early_leaves_nothing(self, checkpoints: dict[str, str]) -> None:
         with mmspec.load(checkpoints["target"], "early-exit:1", gamma=3) as whole:
             want = whole.transcribe(speech(), sampling_rate=RATE, language="en").ids

@@ -117,6 +117,7 @@ def ours_summary(
         "predicted_speedup": report.predicted_speedup,
         **{name: quality_of(ours, cases, how) for name, how in qualities.items()},
         "faults": list(report.faults),
+        "notes": list(report.notes),
         "report": report.to_dict(),
     }
 

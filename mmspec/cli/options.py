@@ -16,7 +16,9 @@ MOST_THREADS = 1024
 Files = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILE...", help="Recordings: wav, flac, ogg or mp3, any rate.", show_default=False
+        metavar="FILE...",
+        help="Recordings: wav, flac, ogg, mp3, m4a, any rate.",
+        show_default=False,
     ),
 ]
 Target = Annotated[

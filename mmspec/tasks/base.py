@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from mmspec.engine.processor_copies import with_copies
 from mmspec.errors import OptionError
 from mmspec.modalities.base.pair import Draft
 
@@ -79,12 +78,12 @@ class Loaded(ABC, Generic[C, R]):
         """Several requests side by side, each with options of its own, as they are done."""
 
     def _all(self, requests: Iterable[Mapping[str, Any]], batch: int) -> list[R]:
-        """Several requests side by side, in order, each with processors and criteria of its own.
+        """Several requests side by side, in order.
 
         Raises:
             MMSpecError: the first that failed, once the others are done.
         """
-        outcomes = dict(self.outcomes(map(with_copies, requests), batch))
+        outcomes = dict(self.outcomes(requests, batch))
         for number in sorted(outcomes):
             if isinstance(failure := outcomes[number], Exception):
                 raise failure

@@ -17,6 +17,7 @@ from torch import Tensor
 from mmspec.acceptance import derive_seed
 from mmspec.clock import Clock
 from mmspec.engine import Steps, run_alone, run_together
+from mmspec.engine.processor_copies import copies_of
 from mmspec.errors import OptionError
 from mmspec.factorizations import WhisperSteps
 from mmspec.factorizations.whisper import TIMESTAMP_STEP_S
@@ -218,8 +219,11 @@ class ChunkedRecognition:
             return self._finished(recognition.heard(), look, start_s, end_s)
 
     def _job_of(self, number: int, start_s: float) -> Job:
-        """What is wanted of one chunk: noise of its own, and what is expected to be heard."""
-        job = self._job
+        """What is wanted of one chunk: noise, processors and criteria of its own, and what is
+        expected to be heard."""
+        count, given = len(self._job.processors), (*self._job.processors, *self._job.criteria)
+        twins = copies_of(given)  # what one chunk taught them is no other chunk's business
+        job = replace(self._job, processors=twins[:count], criteria=twins[count:])
         if number and job.seed is not None:
             job = replace(job, seed=derive_seed(job.seed, number))
         before = self._done[-1].piece if self._done else None

@@ -138,9 +138,10 @@ class TransformersPeer:
 
     @property
     def end(self) -> int:
-        """The id that ends an output."""
+        """The id that ends an output; -1 where none does."""
         ends = self._model.generation_config.eos_token_id
-        return int(ends[0] if isinstance(ends, list) else ends)
+        first = ends[0] if isinstance(ends, list) else ends
+        return -1 if first is None else int(first)
 
     def prompt(self, samples: np.ndarray, request: Request) -> tuple[int, ...]:
         """The decoder prompt that transformers builds for the first window."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from mmspec.drafting import policy_for
 from mmspec.engine import BlockCosts, Steps, run_alone, run_together
+from mmspec.engine.processor_copies import with_copies
 from mmspec.errors import OptionError
 from mmspec.modalities.base.drafts import HypothesisDraft
 from mmspec.modalities.base.pair import Draft, NoDraft
@@ -182,6 +183,8 @@ class Transcriber(Loaded[Whisper, Transcription]):
     ) -> Iterator[tuple[int, Transcription | Exception]]:
         """Several requests side by side, each with options of its own, as they are done.
 
+        Each has processors and criteria of its own: copies of those that are given.
+
         Args:
             requests: the arguments of `transcribe` for each, `audio` included.
             batch: how many are decoded at a time.
@@ -193,7 +196,7 @@ class Transcriber(Loaded[Whisper, Transcription]):
             OptionError: a batch of less than one.
         """
         check_batch(batch)
-        requests = (_without_streamer(request) for request in requests)
+        requests = (with_copies(_without_streamer(request)) for request in requests)
         pair = self._pair.beside(batch)
         return run_together((self._request(pair, **request) for request in requests), batch)
 

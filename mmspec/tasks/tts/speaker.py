@@ -15,6 +15,7 @@ from mmspec.clock import Clock
 from mmspec.compare.code_parity import when_decided
 from mmspec.drafting import policy_for
 from mmspec.engine import BlockCosts, Steps, run_alone, run_together, stepwise
+from mmspec.engine.processor_copies import with_copies
 from mmspec.engine.stats import Account
 from mmspec.errors import InputError, OptionError
 from mmspec.factorizations import CodeSteps
@@ -85,6 +86,8 @@ class Speaker(Loaded[Checkpoint, Speech]):
     ) -> Iterator[tuple[int, Speech | Exception]]:
         """Several requests side by side, each with options of its own, as they are done.
 
+        Each has processors and criteria of its own: copies of those that are given.
+
         Args:
             requests: the arguments of `speak` for each, `text` included.
             batch: how many are decoded at a time.
@@ -97,7 +100,9 @@ class Speaker(Loaded[Checkpoint, Speech]):
         """
         check_batch(batch)
         pair = self._pair.beside(batch)
-        return run_together((self._request(pair, **request) for request in requests), batch)
+        return run_together(
+            (self._request(pair, **request) for request in map(with_copies, requests)), batch
+        )
 
     def stream(self, text: str, **options: Any) -> Iterator[np.ndarray]:
         """Say a text, yielding sound as soon as its frames are committed.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any, ClassVar, Literal, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mmspec.drafting import policy_for
 from mmspec.engine import BlockCosts, Steps, run_alone, run_together, stepwise
@@ -212,6 +212,8 @@ class Viewer(Loaded[Checkpoint, Description]):
     ) -> Iterator[tuple[int, Description | Exception]]:
         """Several requests side by side, each with options of its own, as they are done.
 
+        Each has processors and criteria of its own: copies of those that are given.
+
         Args:
             requests: the arguments of `describe` for each, `image` included.
             batch: how many are decoded at a time.
@@ -224,7 +226,9 @@ class Viewer(Loaded[Checkpoint, Description]):
         """
         check_batch(batch)
         pair = self._pair.beside(batch)
-        return run_together((self._beside(pair, request) for request in requests), batch)
+        return run_together(
+            (self._beside(pair, request) for request in map(with_copies, requests)), batch
+        )
 
     def stream(self, image: ImageSource | Sequence[ImageSource], **options: Any) -> Iterator[str]:
         """Look, yielding text as it is committed; nothing is ever taken back.
