@@ -8,8 +8,9 @@ from typing import Any
 from mmspec.bench.contest import Result
 from mmspec.bench.measuring import Measured
 from mmspec.compare.comparison import Comparison
-from mmspec.page import Decoded, Failure, PageData, TokenTexts, picture_of, sight_of
+from mmspec.page import Decoded, Failure, PageData, TokenTexts, picture_of
 from mmspec.page.wording import SEEN
+from mmspec.tasks.vlm.page import sight_of
 
 
 def page_of(result: Result, grounding: bool | float | None = None) -> PageData:

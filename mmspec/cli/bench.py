@@ -390,7 +390,8 @@ def _write_page(result: Any, report: Path, grounding: float | None) -> None:
 
 def _write_speeches(result: Any, report: Path) -> None:
     from mmspec.bench.page import say_again
-    from mmspec.cli.page import SpeechEntries, write_page
+    from mmspec.page.writing import write_page
+    from mmspec.tasks.tts.page import SpeechEntries
 
     entries = SpeechEntries(result.contenders[0].contender.speaker)
     say_again(result, entries)

@@ -9,7 +9,7 @@ import typer
 from mmspec.cli import options as o
 from mmspec.cli.settings import LiveSettings, OutputSettings, peers_of
 from mmspec.errors import OptionError
-from mmspec.tasks.settings import TASKS, THRESHOLDS, ModelSettings, retries
+from mmspec.tasks.settings import SPEECH_TASKS, THRESHOLDS, ModelSettings, retries
 
 
 def transcribe(
@@ -109,8 +109,8 @@ def transcribe(
 
     models = ModelSettings(target, draft, gamma, device, dtype, packed, threads, trust_remote_code)
     wanted = OutputSettings(format_, output_dir, json, stream, quiet, table, report)
-    if task is not None and task not in TASKS:
-        raise OptionError(f"--task: found {task!r}, expected {' or '.join(TASKS)}")
+    if task is not None and task not in SPEECH_TASKS:
+        raise OptionError(f"--task: found {task!r}, expected {' or '.join(SPEECH_TASKS)}")
     request = {
         "language": language,
         "task": task,

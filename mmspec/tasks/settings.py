@@ -9,15 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mmspec.errors import ModelError, OptionError
+from mmspec.tasks.registry import TASKS
 
-TASKS = ("transcribe", "translate")
-
-WHAT_FOR = {
-    "Transcriber": "listens: mmspec transcribe",
-    "Viewer": "looks: mmspec caption or ocr",
-    "Speaker": "speaks: mmspec speak",
-}
-"""What a loaded model does, by its class, and which command lets it."""
+SPEECH_TASKS = ("transcribe", "translate")
 
 THRESHOLDS = {
     "compression_ratio_threshold": 1.35,
@@ -47,10 +41,10 @@ class ModelSettings:
     """Which models, and where they run. `target` None is the default hub checkpoint.
 
     Attributes:
-        loads: the class of what `mmspec.load` has to give: what the target is to do.
+        task: what the target is to do, see `registry.TASKS`.
     """
 
-    loads: ClassVar[str] = "Transcriber"
+    task: ClassVar[str] = "asr"
 
     target: str | None
     draft: str
@@ -106,9 +100,11 @@ class ModelSettings:
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         loaded = self._load(api)
-        if not isinstance(loaded, getattr(api, self.loads)):
-            kind, found = loaded.model.config.model_type, WHAT_FOR[type(loaded).__name__]
-            raise ModelError(f"--target: found a model of type {kind}, which {found}")
+        if loaded.task != self.task:
+            kind, other = loaded.model.config.model_type, TASKS[loaded.task]
+            raise ModelError(
+                f"--target: found a model of type {kind}, which {other.verb}: {other.commands}"
+            )
         return loaded
 
     def _load(self, api: Any) -> Any:
@@ -132,7 +128,7 @@ class ModelSettings:
 class LookingSettings(ModelSettings):
     """The same for models that look. "sample" means the sample that does."""
 
-    loads: ClassVar[str] = "Viewer"
+    task: ClassVar[str] = "vlm"
 
     @property
     def hypothesis_file(self) -> Path | None:
@@ -150,7 +146,7 @@ class LookingSettings(ModelSettings):
 class SpeakingSettings(ModelSettings):
     """The same for models that speak. "sample" means the sample that does."""
 
-    loads: ClassVar[str] = "Speaker"
+    task: ClassVar[str] = "tts"
 
     @property
     def hypothesis_file(self) -> Path | None:

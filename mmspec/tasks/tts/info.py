@@ -89,10 +89,10 @@ def _drafters(checkpoint: Any) -> str:
 
 def fit(checkpoint: Any, draft: str, trust_remote_code: bool) -> str:
     """Whether a drafter fits."""
-    from mmspec.drafting import speech_draft_for
+    from mmspec.drafting import draft_for
 
     try:
-        kind = speech_draft_for(draft, checkpoint, trust_remote_code)
+        kind = draft_for(draft, checkpoint, trust_remote_code)
     except MMSpecError as error:
         return f"no: {str(error).removeprefix('draft: ')}"
     own = getattr(kind, "conditioning", None) == "own"

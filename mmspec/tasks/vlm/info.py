@@ -66,13 +66,11 @@ def _drafters(layers: int) -> str:
 
 def fit(checkpoint: Any, draft: str, trust_remote_code: bool) -> str:
     """Whether a drafter fits, and how."""
-    from mmspec.drafting import vlm_draft_for
+    from mmspec.drafting import draft_for
     from mmspec.modalities.base.draft import ModelDraft
 
     def eyes(kind: ModelDraft) -> str:
         known = {"own": "it looks for itself", "none": "it isn't shown the image"}
         return known.get(kind.conditioning, kind.conditioning)
 
-    return how_it_fits(
-        lambda: vlm_draft_for(draft, checkpoint, trust_remote_code), ModelDraft, eyes
-    )
+    return how_it_fits(lambda: draft_for(draft, checkpoint, trust_remote_code), ModelDraft, eyes)
