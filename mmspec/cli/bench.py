@@ -381,9 +381,9 @@ def _write(result: Any, json: Path | None, markdown: Path | None) -> None:
 
 
 def _write_page(result: Any, report: Path, grounding: float | None) -> None:
-    from mmspec.bench.page import page_of
     from mmspec.output.formats import write_atomic
     from mmspec.page import render_page
+    from mmspec.tasks.vlm.bench_page import page_of
 
     write_atomic(report, render_page(page_of(result, grounding)))
 
