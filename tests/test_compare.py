@@ -16,7 +16,7 @@ from mmspec.compare.peers import DecodeWatch, Outcome, Unavailable, untouched
 from mmspec.drafting import draft_for
 from mmspec.errors import OptionError
 from mmspec.modalities.whisper.checkpoint import Whisper
-from mmspec.tasks.asr.peers import MMSpecPeer, Request, TransformersPeer, quiet
+from mmspec.tasks.asr.peers import MMSpecPeer, Request, TransformersPeer, assisted, quiet
 from mmspec.tasks.asr.transcriber import Transcriber
 from tests.modalities.tiny import speech, tiny, tiny_processor
 
@@ -59,7 +59,7 @@ class TestPeers:
 
     def test_assistance_has_the_same_drafter(self) -> None:
         for draft, wanted in (("ngram", "prompt_lookup_num_tokens"), ("model", "assistant_model")):
-            peer = TransformersPeer.assisted(transcriber(draft))
+            peer = assisted(transcriber(draft))
             assert isinstance(peer, TransformersPeer)
             assert list(peer._assistance) == [wanted]
         found = compared(transcriber("ngram"), Request(language="en"))["hf-assisted"]
@@ -71,7 +71,7 @@ class TestPeers:
         other = tiny_processor(pieces=pieces)
         ours = transcriber("model")
         ours.draft.drafter = Whisper.of(tiny(2), other)  # type: ignore[attr-defined]
-        peer = TransformersPeer.assisted(ours)
+        peer = assisted(ours)
         assert isinstance(peer, TransformersPeer)
         assert {"tokenizer", "assistant_tokenizer"} < set(peer._assistance)
         assert whisper.processor is not other
@@ -85,7 +85,7 @@ class TestPeers:
         ],
     )
     def test_what_transformers_has_not_is_named(self, draft: str, why: str) -> None:
-        peer = TransformersPeer.assisted(transcriber(draft))
+        peer = assisted(transcriber(draft))
         assert isinstance(peer, Unavailable)
         assert why in str(peer.why_not)
         with pytest.raises(OptionError, match=why):

@@ -196,7 +196,7 @@ class TestWhereCodesPart:
         hf = TransformersPeer(ours, "hf")
         options = {**request.for_generate(ours), "logits_processor": [Spy()]}
         with torch.no_grad():
-            codes = hf._codes(ours._inputs(TEXT), options)
+            codes = hf._codes(ours.inputs_for(TEXT), options)
         frame, codebook, other = 5, 2, 11
         gap = hf.gap(TEXT, request, codes, Cell(frame, codebook), (codes[frame][codebook], other))
         rows = Spy.rows[frame + codebook]  # as late as its number

@@ -12,7 +12,7 @@ from mmspec.compare.comparison import Comparer
 from mmspec.compare.peers import Outcome, Unavailable
 from mmspec.drafting import Thinned
 from mmspec.errors import OptionError
-from mmspec.tasks.vlm.peers import HIDES_IMAGES, LookRequest, MMSpecPeer, TransformersPeer
+from mmspec.tasks.vlm.peers import HIDES_IMAGES, LookRequest, MMSpecPeer, TransformersPeer, assisted
 from tests.modalities.tiny_looking import model, picture, processor
 
 FEW = LookRequest(max_new_tokens=8)
@@ -60,7 +60,7 @@ class TestPeers:
             assert all(found[peer].ids_equal for peer in ("plain", "hf")), found
 
     def test_the_drafter_of_transformers_sees_no_image(self, copied: mmspec.Viewer) -> None:
-        peer = TransformersPeer.assisted(copied)
+        peer = assisted(copied)
         shown: list[bool] = []
         hook = copied.drafter_model.register_forward_pre_hook(
             lambda _, given, named: shown.append(
@@ -85,7 +85,7 @@ class TestPeers:
         ],
     )
     def test_what_transformers_has_not_is_named(self, draft: Any, why: str) -> None:
-        peer = TransformersPeer.assisted(viewer(draft))
+        peer = assisted(viewer(draft))
         assert isinstance(peer, Unavailable)
         assert why in str(peer.why_not)
 

@@ -79,7 +79,7 @@ class Field:
 
 def peers_of(ours: Loaded[Any, Any]) -> PeerRoom:
     """What a task room knows of those who can do its task."""
-    return room(ours.task, "peers")  # type: ignore[return-value]
+    return room(ours.task, "peers")
 
 
 class Comparer:

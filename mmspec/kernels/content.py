@@ -26,5 +26,5 @@ def digest(*weights: Tensor) -> int:
     found = xxhash.xxh3_64()
     for weight in weights:
         rows = weight.detach().contiguous().cpu()
-        found.update(rows.view(torch.uint8).numpy())
+        found.update(memoryview(rows.view(torch.uint8).numpy()))
     return found.intdigest()

@@ -24,14 +24,16 @@ def seen_through(model: Any) -> Any:
         return model
     if isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
         return seen_through(inner)
-    if not hasattr(model, "peft_config") or not hasattr(model, "get_base_model"):
+    base: Any = getattr(model, "get_base_model", None)
+    adapters: Any = getattr(model, "peft_config", None)
+    if base is None or adapters is None:
         return model
-    if any(config.is_prompt_learning for config in model.peft_config.values()):
+    if any(config.is_prompt_learning for config in adapters.values()):
         raise ModelError(
             f"{type(model).__name__}: found an adapter that adds to the prompt, expected one that "
             "changes layers (LoRA and the like)"
         )
-    return seen_through(model.get_base_model())
+    return seen_through(base())
 
 
 def mixes_rows(model: Any) -> bool:

@@ -184,7 +184,8 @@ def _rendered(document: pypdfium2.PdfDocument, number: int, dpi: float, name: st
     ):
         if 0 in page.get_size():  # a crop box that lies outside: the whole sheet, as poppler does
             page.set_cropbox(*page.get_mediabox())
-        scale = _scale(*page.get_size(), dpi)
+        width, height = page.get_size()
+        scale = _scale(width, height, dpi)
         image = page.render(scale=scale, rev_byteorder=True).to_pil()
         return Page(number, image, _text_layer(page), scale * POINTS_PER_INCH)
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import Tensor
 
 from mmspec.acceptance.groups import Approximate
+from mmspec.compat import given_cache
 from mmspec.engine import Sampling
 from mmspec.engine.frames import Chain, Frames, FrameStops, Layout
 from mmspec.engine.stats import Account
+from mmspec.errors import OptionError
 from mmspec.factorizations.codes import Grid
 from mmspec.modalities.base.pair import Pair
 from mmspec.modalities.base.preparation import Prepared

@@ -183,14 +183,14 @@ class TransformersPeer:
         Raises:
             ModelError: it returns something else.
         """
-        model, family = self._speaker.model, self._speaker._target.family
+        model, family = self._speaker.model, self._speaker.checkpoint.family
         if isinstance(family, TellsCodes):
             return family.library_codes(model, inputs, **options)
         made: Any = model.generate(**inputs, **options)
         if not isinstance(made, torch.Tensor) or made.ndim != 3:
             raise ModelError(f"{family.title}: which codes transformers comes to isn't known")
         rows = [tuple(row) for row in made[0].tolist()]
-        return family.grid(self._speaker.descriptor, rows)[0]  # type: ignore[attr-defined]
+        return family.grid(self._speaker.descriptor, rows)[0]
 
 
 def _configured(model: Any) -> list[Any]:
