@@ -14,11 +14,11 @@ from mmspec.compare.comparison import Comparer, first_difference, ratio
 from mmspec.drafting import draft_for
 from mmspec.errors import OptionError
 from mmspec.modalities.whisper.checkpoint import Whisper
+from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.tasks.asr.peers import (
     DecodeWatch,
     MMSpecContender,
     Outcome,
-    Request,
     TransformersContender,
     Unavailable,
     quiet,
@@ -41,7 +41,9 @@ def transcriber(draft: Any = "none", gamma: int | str = 3) -> Transcriber:
     return Transcriber(whisper, kind, gamma)
 
 
-def compared(ours: Transcriber, request: Request, peers: Any = PEERS) -> dict[str, Any]:
+def compared(
+    ours: Transcriber, request: TranscriptionRequest, peers: Any = PEERS
+) -> dict[str, Any]:
     outcome = MMSpecContender(ours, "ours").run(speech(), request)
     return Comparer(ours, peers).compare(speech(), request, outcome)
 
@@ -50,7 +52,7 @@ class TestPeers:
     @pytest.mark.parametrize("draft", ["none", "ngram", "early-exit:1", "model"])
     @pytest.mark.parametrize("timestamps", [False, True])
     def test_ids_equal_plain_decoding_and_generate(self, draft: str, timestamps: bool) -> None:
-        request = Request(language="en", timestamps=timestamps)
+        request = TranscriptionRequest(language="en", timestamps=timestamps)
         found = compared(transcriber(draft), request)
         for peer in ("plain", "hf"):
             assert found[peer].ids_equal, found[peer]
@@ -60,7 +62,9 @@ class TestPeers:
 
     @pytest.mark.parametrize("timestamps", [False, True])
     def test_a_prompt_and_a_limit_are_handed_on(self, timestamps: bool) -> None:
-        request = Request("de", "translate", timestamps, prompt=" the cat ", max_new_tokens=5)
+        request = TranscriptionRequest(
+            "de", "translate", timestamps, prompt=" the cat ", max_new_tokens=5
+        )
         found = compared(transcriber("ngram"), request, ["plain", "hf"])
         assert all(peer.ids_equal for peer in found.values()), found
 
@@ -69,7 +73,7 @@ class TestPeers:
             peer = TransformersContender.assisted(transcriber(draft))
             assert isinstance(peer, TransformersContender)
             assert list(peer._assistance) == [wanted]
-        found = compared(transcriber("ngram"), Request(language="en"))["hf-assisted"]
+        found = compared(transcriber("ngram"), TranscriptionRequest(language="en"))["hf-assisted"]
         assert found.available, found.why
 
     def test_another_tokenizer_is_handed_on(self) -> None:
@@ -96,14 +100,14 @@ class TestPeers:
         assert isinstance(peer, Unavailable)
         assert why in str(peer.why_not)
         with pytest.raises(OptionError, match=why):
-            peer.run(speech(), Request())
+            peer.run(speech(), TranscriptionRequest())
 
     def test_a_peer_that_raises_is_an_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def broken(*_: Any, **__: Any) -> None:
             raise ValueError("\nit\nbroke")
 
         monkeypatch.setattr(WhisperForConditionalGeneration, "generate", broken)
-        found = compared(transcriber(), Request(), ["hf"])["hf"]
+        found = compared(transcriber(), TranscriptionRequest(), ["hf"])["hf"]
         assert found.to_dict() == {"available": False, "why": "hf raised ValueError: it"}
 
     def test_unknown_peers(self) -> None:
@@ -113,19 +117,19 @@ class TestPeers:
 
 class TestSampling:
     def test_other_noise_is_no_comparison(self) -> None:
-        found = compared(transcriber(), Request(temperature=1.0))
+        found = compared(transcriber(), TranscriptionRequest(temperature=1.0))
         assert not any(peer.available for peer in found.values())
         assert all("can't be compared" in str(found[peer].why) for peer in ("plain", "hf"))
 
     def test_a_seed_makes_plain_comparable(self) -> None:
-        found = compared(transcriber("model"), Request(temperature=1.0, seed=4))
+        found = compared(transcriber("model"), TranscriptionRequest(temperature=1.0, seed=4))
         assert found["plain"].ids_equal
         assert not found["hf"].available
 
 
 class TestDifferences:
     def test_where_and_how_far_apart(self) -> None:
-        ours, request = transcriber(), Request(language="en")
+        ours, request = transcriber(), TranscriptionRequest(language="en")
         heard = MMSpecContender(ours, "ours").run(speech(), request)
         changed = (*heard.ids[:2], (heard.ids[2] + 1) % 40, *heard.ids[3:])
         other = Outcome(changed, "", 1.0, 1.0)
@@ -141,7 +145,7 @@ class TestDifferences:
         assert (found.index, found.peer) == (len(heard.ids) - 1, None)
 
     def test_a_tie_is_named(self) -> None:
-        ours, request = transcriber(), Request(language="en")
+        ours, request = transcriber(), TranscriptionRequest(language="en")
         contender = MMSpecContender(ours, "ours")
         first = contender.run(speech(), request).ids[0]
         twin = 5 if first != 5 else 6
@@ -193,7 +197,9 @@ class TestWatch:
         peer = TransformersContender(ours.model, ours.processor, "hf")
         steps = ours.descriptor
         wanted = steps.prompt(language=51, task="transcribe", timestamps=False)
-        assert peer.prompt(speech(), Request(language="en", task="transcribe")) == wanted
+        assert (
+            peer.prompt(speech(), TranscriptionRequest(language="en", task="transcribe")) == wanted
+        )
 
 
 class TestNothingIsLeftBehind:
@@ -202,7 +208,7 @@ class TestNothingIsLeftBehind:
         models = [ours.model, ours.drafter_model]
         before = [copy.deepcopy(vars(model.generation_config)) for model in models]
         linears = [vars(module).keys() for module in ours.model.modules()]
-        compared(ours, Request(language="en"))
+        compared(ours, TranscriptionRequest(language="en"))
         assert [vars(model.generation_config) for model in models] == before
         assert [vars(module).keys() for module in ours.model.modules()] == linears
 

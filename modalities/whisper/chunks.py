@@ -27,7 +27,7 @@ from mmspec.modalities.whisper.decode import Recognition
 from mmspec.modalities.whisper.draft import Window
 from mmspec.modalities.whisper.hypothesis_cursor import Expected
 from mmspec.modalities.whisper.merge import Merged, Piece, merge
-from mmspec.modalities.whisper.request import Heard, Job
+from mmspec.modalities.whisper.request import Heard, TranscriptionRequest
 from mmspec.modalities.whisper.second_pass import Rereading
 from mmspec.modalities.whisper.window import Pair
 from mmspec.modalities.whisper.words import Span, within_segments
@@ -136,10 +136,10 @@ class ChunkedRecognition:
     Args:
         pair: the target and its kind of drafter.
         hear: makes features of samples.
-        job: what is wanted, of every chunk.
+        request: what is wanted, of every chunk.
         samples: the recording, at 16 kHz.
         chunking: how it is cut.
-        look: the job's second look, where it has one.
+        look: the second look, where there is one.
 
     Attributes:
         chunks: what was heard in each, once all is decoded.
@@ -154,18 +154,18 @@ class ChunkedRecognition:
         self,
         pair: Pair,
         hear: Hear,
-        job: Job,
+        request: TranscriptionRequest,
         samples: np.ndarray,
         chunking: Chunking,
         look: Rereading | None = None,
     ) -> None:
         chunking.check(pair.whisper.window_s)
         self._pair, self._hear, self._samples, self._look = pair, hear, samples, look
-        self._job = job
+        self._request = request
         self._steps = pair.whisper.steps
         self._spans = chunking.spans(len(samples) / SAMPLING_RATE)
         self._clock = Clock(pair.whisper.device)
-        self._expected = Expected.of(job.hypothesis, pair.whisper)
+        self._expected = Expected.of(request.hypothesis, pair.whisper)
         self._done: list[_Done] = []
         self.chunks: tuple[Chunk, ...] = ()
         self.spans: list[Span] = []
@@ -210,28 +210,29 @@ class ChunkedRecognition:
         recognition = Recognition(
             pair,
             self._hear(self._samples[begin:end]),
-            replace(self._job_of(number, start_s), second_look=look),
+            self._request_of(number, start_s),
             end_s - start_s,
+            look,
         )
         yield from recognition.steps()
         with self._clock("post"):
             return self._finished(recognition.heard(), look, start_s, end_s)
 
-    def _job_of(self, number: int, start_s: float) -> Job:
+    def _request_of(self, number: int, start_s: float) -> TranscriptionRequest:
         """What is wanted of one chunk: noise of its own, and what is expected to be heard."""
-        job = self._job
-        if number and job.seed is not None:
-            job = replace(job, seed=derive_seed(job.seed, number))
+        request = self._request
+        if number and request.seed is not None:
+            request = replace(request, seed=derive_seed(request.seed, number))
         before = self._done[-1].piece if self._done else None
         if isinstance(self._pair.draft, OverlapDraft):
             expected = [] if before is None else expected_head(before, start_s, self._steps)
-            return replace(job, hypothesis=expected)
-        if before is not None and job.hypothesis is not None:
+            return replace(request, hypothesis=expected)
+        if before is not None and request.hypothesis is not None:
             times = before.times(self._steps.is_timestamp)
             pairs = zip(before.ids, times, strict=True)
             self._expected.consume([unit for unit, second in pairs if second < start_s])
-            return replace(job, hypothesis=self._expected.ahead(timestamps=False) or [])
-        return job
+            return replace(request, hypothesis=self._expected.ahead(timestamps=False) or [])
+        return request
 
     def _finished(
         self, heard: Heard, look: Rereading | None, start_s: float, end_s: float

@@ -25,10 +25,10 @@ from mmspec.modalities.whisper.decode import Recognition
 from mmspec.modalities.whisper.draft import ModelDraft
 from mmspec.modalities.whisper.fallback import Fallback, Verdict
 from mmspec.modalities.whisper.hypothesis_cursor import FAR_RUN, NEAR, Expected
-from mmspec.modalities.whisper.request import job_of
+from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.modalities.whisper.stable_tokens import Certainty
 from mmspec.target import Pass
-from mmspec.tasks.asr.peers import MMSpecContender, Request, quiet
+from mmspec.tasks.asr.peers import MMSpecContender, quiet
 from mmspec.tasks.asr.transcriber import Transcriber
 
 from .drafting import with_errors
@@ -107,7 +107,7 @@ def expected(model: Any, samples: np.ndarray, **asked: Any) -> tuple[int, ...]:
 def recognition(whole: Transcriber, **asked: Any) -> Recognition:
     """`transcribe`, about to begin."""
     features = functools.partial(Whisper.features, samples=with_pauses())
-    return Recognition(whole._pair, features, job_of(**asked), LONG_S)
+    return Recognition(whole._pair, features, TranscriptionRequest().having(asked), LONG_S)
 
 
 def heard(whole: Transcriber, samples: np.ndarray, **asked: Any) -> mmspec.Transcription:
@@ -546,7 +546,9 @@ class TestSecondLook:
 
 @pytest.mark.parametrize("shown", [None, True])
 def test_transformers_as_a_peer_on_a_long_recording(shown: bool | None) -> None:
-    request = Request(language="en", condition_on_prev_tokens=shown, logprob_threshold=-0.9)
+    request = TranscriptionRequest(
+        language="en", condition_on_prev_tokens=shown, logprob_threshold=-0.9
+    )
     ours = recogniser(five, "ngram")
     outcome = MMSpecContender(ours, "ours").run(with_pauses(), request)
     found = Comparer(ours, ["plain", "hf"]).compare(with_pauses(), request, outcome)
@@ -557,7 +559,7 @@ def test_transformers_as_a_peer_on_a_long_recording(shown: bool | None) -> None:
 def test_a_peer_is_compared_as_long_as_nothing_was_sampled() -> None:
     ours = recogniser(five, "ngram")
     for threshold, available in ((-99.0, True), (0.0, False)):
-        request = Request(temperature=(0.0, 0.8), logprob_threshold=threshold, seed=1)
+        request = TranscriptionRequest(temperature=(0.0, 0.8), logprob_threshold=threshold, seed=1)
         outcome = MMSpecContender(ours, "ours").run(with_pauses(), request)
         found = Comparer(ours, ["plain", "hf"]).compare(with_pauses(), request, outcome)
         assert found["plain"].ids_equal

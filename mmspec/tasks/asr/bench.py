@@ -15,9 +15,9 @@ from mmspec.bench.contest import Result, contest, line_up
 from mmspec.bench.measuring import Say
 from mmspec.errors import OptionError
 from mmspec.loading import load_whisper
+from mmspec.modalities.whisper.request import TASKS, TranscriptionRequest
 from mmspec.tasks.asr.faster_whisper import FasterWhisperContender
-from mmspec.tasks.asr.peers import Outcome, Request, TransformersContender, one_reason
-from mmspec.tasks.settings import TASKS
+from mmspec.tasks.asr.peers import Outcome, TransformersContender, one_reason
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Plan(shared.Plan):
 
     name: ClassVar[str] = "asr"
 
-    request: Request = field(default_factory=Request)
+    request: TranscriptionRequest = field(default_factory=TranscriptionRequest)
     faster_whisper: Path | None = None
     faster_whisper_type: str = "float32"
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol, Self, runtime_checkable
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,46 +22,8 @@ from mmspec.factorizations.codes import Grid
 from mmspec.modalities.base.pair import NoDraft
 from mmspec.modalities.speech.family import FrameFamily
 from mmspec.tasks.asr.peers import Outcome, Unavailable, untouched
+from mmspec.tasks.tts.request import SpeechRequest
 from mmspec.tasks.tts.speaker import Speaker
-
-FEW_STEPS = 32
-"""Enough to warm up with, and more than any family's codebooks are late."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpeakRequest:
-    """What is asked of every contender alike.
-
-    Attributes:
-        sound: make sound of the codes: part of the time from end to end.
-    """
-
-    seconds: float | None = None
-    temperature: float | None = None
-    seed: int | None = None
-    guidance: float | None = None
-    max_new_tokens: int | None = None
-    sound: bool = True
-
-    @property
-    def first_temperature(self) -> float:
-        """What is decoded at; 0 also where the generation config decides that."""
-        return self.temperature or 0.0
-
-    @property
-    def few(self) -> Self:
-        """The same, done after a few steps."""
-        return replace(self, seconds=None, max_new_tokens=FEW_STEPS)
-
-    def given(self) -> dict[str, Any]:
-        """What was asked for, as `Speaker.speak` takes it."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-    def for_generate(self, speaker: Speaker) -> dict[str, Any]:
-        """The same request as keyword arguments of transformers' `generate`."""
-        steps = {} if self.max_new_tokens is None else {"max_new_tokens": self.max_new_tokens}
-        ours = speaker._as_generate_has_it(self.seconds, self.temperature, self.guidance)
-        return {**steps, **ours}
 
 
 @runtime_checkable
@@ -82,10 +44,10 @@ class MMSpecSpeaker:
         self.speaker, self.name = speaker, name
         self.why_not: str | None = None
 
-    def run(self, text: str, request: SpeakRequest, hypothesis: Any = None) -> Outcome:
+    def run(self, text: str, request: SpeechRequest, hypothesis: Any = None) -> Outcome:
         """Say it with `Speaker.speak`."""
         start = time.perf_counter()
-        said = self.speaker.speak(text, **request.given())
+        said = self.speaker.speak(text, request)
         seconds = time.perf_counter() - start
         return Outcome(
             frames_of(said.codes), said.text, said.report.decode_seconds, seconds, said.report
@@ -107,7 +69,7 @@ class TransformersSpeaker:
         if not isinstance(family, TellsCodes | FrameFamily):
             self.why_not = f"which codes transformers comes to isn't known for {family.title}"
 
-    def run(self, text: str, request: SpeakRequest, hypothesis: Any = None) -> Outcome:
+    def run(self, text: str, request: SpeechRequest, hypothesis: Any = None) -> Outcome:
         """Decode with `generate`; the model's generation config is as before afterwards.
 
         Raises:
@@ -118,7 +80,7 @@ class TransformersSpeaker:
         speaker, watch = self._speaker, LoopWatch()
         with quiet(), untouched(_configured(speaker.model)), torch.no_grad():
             start = time.perf_counter()
-            inputs, options = speaker._inputs(text), request.for_generate(speaker)
+            inputs, options = speaker._inputs(text), speaker.generate_options(request)
             grid = self._codes(inputs, {**options, "stopping_criteria": [watch]})
             if request.sound and speaker.codec is not None:
                 speaker.codec.decode(np.asarray(grid).reshape(len(grid), -1))
@@ -129,7 +91,7 @@ class TransformersSpeaker:
     def gap(
         self,
         text: str,
-        request: SpeakRequest,
+        request: SpeechRequest,
         frames: Sequence[Any],
         cell: Cell,
         codes: Sequence[int],
@@ -147,7 +109,7 @@ class TransformersSpeaker:
         family = speaker._target.family
         if not isinstance(family, FrameFamily) or not isinstance(steps, DelayedFrames):
             return None
-        inputs, options = speaker._inputs(text), request.for_generate(speaker)
+        inputs, options = speaker._inputs(text), speaker.generate_options(request)
         prepared = family.prepare(speaker.model, inputs, **options)
         target = family.open(prepared, packed=False)
         step = cell.frame + 1 + steps.delays[cell.codebook]  # behind the row of start marks

@@ -7,8 +7,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 
@@ -17,14 +16,13 @@ from mmspec.errors import OptionError
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.draft import ModelDraft, vocabulary_between
 from mmspec.modalities.base.pair import NoDraft
-from mmspec.modalities.base.prompting import Instruction, Task
 from mmspec.modalities.media.images import open_images
-from mmspec.modalities.vlm.looking import Look, generation_options, prepared_look
+from mmspec.modalities.vlm.looking import generation_options, prepared_look
+from mmspec.modalities.vlm.request import VisionRequest
 from mmspec.modalities.vlm.text_only import BlindDraft
 from mmspec.modalities.vlm.token_pruning import ThinnedDraft
 from mmspec.proposals import SameVocabulary
 from mmspec.tasks.asr.peers import (
-    FEW_TOKENS,
     LOOKUP_TOKENS,
     DecodeWatch,
     Outcome,
@@ -36,27 +34,6 @@ from mmspec.tasks.vlm.viewer import Viewer
 HIDES_IMAGES = "transformers doesn't hand the images on to the drafter"
 
 
-@dataclass(frozen=True, slots=True)
-class LookRequest:
-    """What is asked of every contender alike."""
-
-    task: Task = "caption"
-    prompt: str | None = None
-    temperature: float = 0.0
-    seed: int | None = None
-    max_new_tokens: int | None = None
-
-    @property
-    def first_temperature(self) -> float:
-        """What is decoded at."""
-        return self.temperature
-
-    @property
-    def few(self) -> Self:
-        """The same, done after a few tokens."""
-        return replace(self, max_new_tokens=FEW_TOKENS)
-
-
 class MMSpecLooker:
     """mmspec with some drafter, or with none."""
 
@@ -66,15 +43,15 @@ class MMSpecLooker:
         self.viewer, self.name = viewer, name
         self.why_not: str | None = None
 
-    def run(self, images: Any, request: LookRequest, hypothesis: Any = None) -> Outcome:
+    def run(self, images: Any, request: VisionRequest, hypothesis: Any = None) -> Outcome:
         """Look with `Viewer.describe`."""
         hypothesis = self.expected(request, hypothesis)
         start = time.perf_counter()
-        said = self.viewer.describe(images, hypothesis=hypothesis, **asdict(request))
+        said = self.viewer.describe(images, request, hypothesis=hypothesis)
         seconds = time.perf_counter() - start
         return Outcome(said.ids, said.text, said.report.decode_seconds, seconds, said.report)
 
-    def expected(self, request: LookRequest, hypothesis: Any) -> Any:
+    def expected(self, request: VisionRequest, hypothesis: Any) -> Any:
         """The hypothesis; an empty one where there is none and nobody could find out."""
         lacks = hypothesis is None and request.task != "read"
         return "" if lacks and self.viewer.draft_name == "hypothesis" else hypothesis
@@ -126,7 +103,7 @@ class TransformersLooker:
         remark = HIDES_IMAGES if sees and hides_images(ours.model) else None
         return cls(ours.model, ours.processor, name, assistance, remark)
 
-    def run(self, images: Any, request: LookRequest, hypothesis: Any = None) -> Outcome:
+    def run(self, images: Any, request: VisionRequest, hypothesis: Any = None) -> Outcome:
         """Decode with `generate`; the models' generation configs are as before afterwards.
 
         Raises:
@@ -138,10 +115,9 @@ class TransformersLooker:
         models = [speaker_of(checkpoint.model), self._assistance.get("assistant_model")]
         with quiet(), untouched(models), torch.no_grad():
             start = time.perf_counter()
-            look = self._look(images, request)
             sequences = checkpoint.model.generate(
-                **checkpoint.inputs(look.images, look.instruction),
-                **generation_options(checkpoint.model, look),
+                **checkpoint.inputs(shown(images), request.instruction),
+                **generation_options(checkpoint.model, request),
                 **self._assistance,
                 streamer=watch,
             )
@@ -161,13 +137,12 @@ class TransformersLooker:
 
     @torch.no_grad()
     def gap(
-        self, images: Any, request: LookRequest, before: Sequence[int], pair: tuple[int, int]
+        self, images: Any, request: VisionRequest, before: Sequence[int], pair: tuple[int, int]
     ) -> float:
         """Difference of the target's raw logits for two ids behind `before`."""
         checkpoint = self._checkpoint
-        look = self._look(images, request)
-        inputs = checkpoint.inputs(look.images, look.instruction)
-        opened = checkpoint.family.open(prepared_look(checkpoint, look, inputs), packed=False)
+        inputs = checkpoint.inputs(shown(images), request.instruction)
+        opened = checkpoint.family.open(prepared_look(checkpoint, request, inputs), packed=False)
         try:
             row = opened.read_prompt()[-1]
             if before:
@@ -176,15 +151,10 @@ class TransformersLooker:
             opened.close()
         return abs(float(row[pair[0]] - row[pair[1]]))
 
-    def _look(self, images: Any, request: LookRequest) -> Look:
-        shown = open_images(images if isinstance(images, list | tuple) else [images])
-        options = {"max_new_tokens": request.max_new_tokens}
-        return Look(
-            shown,
-            Instruction(request.task, request.prompt),
-            temperature=request.temperature,
-            options={name: value for name, value in options.items() if value is not None},
-        )
+
+def shown(images: Any) -> list[Any]:
+    """Images as a model is shown them."""
+    return list(open_images(images if isinstance(images, list | tuple) else [images]))
 
 
 def speaker_of(model: Any) -> Any:
