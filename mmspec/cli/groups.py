@@ -24,7 +24,7 @@ def grouped(command: F) -> F:
     hints = typing.get_type_hints(command, include_extras=True)
     for name, hint in hints.items():
         options, *marks = typing.get_args(hint) if hasattr(hint, "__metadata__") else [hint]
-        if is_dataclass(options):
+        if is_dataclass(options) and name != "return":
             only = next((mark for mark in marks if isinstance(mark, Only)), None)
             group = _group_of(options, name.capitalize(), only)  # type: ignore[arg-type]
             hints[name] = Annotated[group, Parameter(name="*")]
@@ -135,7 +135,7 @@ def _metavar(flag: Flag) -> str | None:
         return flag.metavar
     least = "" if flag.least is None else f"{flag.least:g}<="
     most = "" if flag.most is None else f"<={flag.most:g}"
-    return f"{flag.metavar} [{least}x{most}]"
+    return f"{flag.metavar or 'X'} [{least}x{most}]"
 
 
 def _copy(of: Field[Any]) -> Any:

@@ -147,7 +147,8 @@ class TranscriptionRequest(Request):
     @property
     def decoding(self) -> Self:
         """The same, decoded in sequence, and nothing else found out."""
-        defaults = {of.name: of.default for of in fields(self) if of.name in AFTERWARDS}
+        usual = (of for of in fields(self) if of.name in AFTERWARDS)
+        defaults: dict[str, Any] = {of.name: of.default for of in usual}
         return replace(self, **defaults)
 
     def check_in_sequence(self, what: str) -> None:

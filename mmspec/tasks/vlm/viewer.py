@@ -71,7 +71,7 @@ class Viewer(Loaded[Checkpoint, Description]):
         Raises:
             MMSpecError: an image or an option that can't be used, in one line.
         """
-        return self.describe(image, **{**options, "task": "caption"})
+        return self.describe(image, asking(options, task="caption"))
 
     def read(
         self,
@@ -92,7 +92,7 @@ class Viewer(Loaded[Checkpoint, Description]):
         Raises:
             MMSpecError: an image or an option that can't be used, in one line.
         """
-        return self.describe(image, **{**options, "task": "read", "hypothesis": reading})
+        return self.describe(image, asking(options, task="read", hypothesis=reading))
 
     def answer(
         self,
@@ -110,7 +110,7 @@ class Viewer(Loaded[Checkpoint, Description]):
         Raises:
             MMSpecError: an image or an option that can't be used, in one line.
         """
-        return self.describe(image, **{**options, "task": "answer", "prompt": question})
+        return self.describe(image, asking(options, task="answer", prompt=question))
 
     def describe(
         self,
@@ -275,8 +275,8 @@ class Viewer(Loaded[Checkpoint, Description]):
             raise OptionError(f"temperature: found {warmth!r}, expected a number, 0 or more")
         threshold_of(request.grounding)
         images = open_images(image if isinstance(image, list | tuple) else [image])
-        request, *reading = self._with_expected(images, request)
-        seen = yield from looking(pair, images, request, *reading)
+        request, reading_s, note = self._with_expected(images, request)
+        seen = yield from looking(pair, images, request, reading_s, note)
         return description_of(seen, images, request)
 
     def _with_expected(
@@ -306,6 +306,18 @@ class Viewer(Loaded[Checkpoint, Description]):
         note = f"nothing was drafted: {reading.reason}" if reading.reason else None
         seconds = time.perf_counter() - start
         return replace(request, hypothesis=reading.text), seconds, note
+
+
+def asking(options: Mapping[str, Any], **said: Any) -> VisionRequest:
+    """A request with what a method's name and arguments say of it.
+
+    Raises:
+        OptionError: an option says it again.
+    """
+    for name in said:
+        if name in options:
+            raise OptionError(f"{name}: this method says it already, leave it out or use describe")
+    return ASKED_NOTHING.having({**options, **said})
 
 
 def paired(images: Iterable[Any], readings: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
