@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from mmspec.generation import Generation as Generation
     from mmspec.generation import custom_generate as custom_generate
     from mmspec.generation import generate as generate
+    from mmspec.modalities.vlm.result import Description as Description
+    from mmspec.modalities.whisper.result import Transcription as Transcription
     from mmspec.report.report import Report as Report
-    from mmspec.tasks.asr.result import Transcription as Transcription
     from mmspec.tasks.asr.streaming import SpeechStream as SpeechStream
     from mmspec.tasks.asr.streaming import stream as stream
     from mmspec.tasks.asr.transcriber import Transcriber as Transcriber
-    from mmspec.tasks.vlm.result import Description as Description
     from mmspec.tasks.vlm.viewer import Viewer as Viewer
 
 __version__ = "0.1.0"
@@ -42,9 +42,9 @@ if (_clone / "factorizations").is_dir() and (_clone / "pyproject.toml").is_file(
 _LAZY = {
     "load": "mmspec.api",
     "Transcriber": "mmspec.tasks.asr.transcriber",
-    "Transcription": "mmspec.tasks.asr.result",
+    "Transcription": "mmspec.modalities.whisper.result",
     "Viewer": "mmspec.tasks.vlm.viewer",
-    "Description": "mmspec.tasks.vlm.result",
+    "Description": "mmspec.modalities.vlm.result",
     "generate": "mmspec.generation",
     "custom_generate": "mmspec.generation",
     "Generation": "mmspec.generation",

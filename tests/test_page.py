@@ -17,6 +17,7 @@ from PIL import Image
 
 from mmspec.cli.running import Run
 from mmspec.compare.comparison import Comparison, Difference
+from mmspec.modalities.whisper.result import SpokenSegment, Transcription
 from mmspec.modalities.whisper.words import Word
 from mmspec.page import Failure, PageData, Recording, TokenTexts, log_mel, recording_of, render_page
 from mmspec.page.figures import strip_figures
@@ -25,7 +26,6 @@ from mmspec.page.spectrogram import colours, picture
 from mmspec.report.grounding import Grounding, share_by_class
 from mmspec.report.ledger import DistanceLedger
 from mmspec.report.trace import Round
-from mmspec.tasks.asr.result import SpokenSegment, Transcription
 from tests.cli_support import Here, Place, make_place
 from tests.page_support import END, Page, Tokenizer, round_of, tallied
 
@@ -41,7 +41,7 @@ def said_of(*rounds: Round, **changes: Any) -> Transcription:
     return Transcription(
         text=text,
         ids=ids,
-        segments=(SpokenSegment(0.0, 3.0, text, ids),),
+        segments=(SpokenSegment(0.0, 3.0, ids, text),),
         language="en",
         report=report,
         origins=tuple(o for o, unit in zip(origins, units, strict=True) if unit != END),

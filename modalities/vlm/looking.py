@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from PIL import Image
@@ -27,37 +27,11 @@ from mmspec.modalities.base.preparation import (
 from mmspec.modalities.base.request import decoded
 from mmspec.modalities.vlm.grounding import log_prob_drops_without_images
 from mmspec.modalities.vlm.request import VisionRequest
-from mmspec.report.grounding import threshold_of
-from mmspec.report.report import Report
-from mmspec.report.trace import Origin, Round
+from mmspec.modalities.vlm.result import Description, with_grounding
+from mmspec.report.grounding import Grounding, threshold_of
 
 MOST_NEW_TOKENS = 512
 """Where neither the caller nor the checkpoint names a limit; transformers would stop after 20."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What came out.
-
-    Attributes:
-        ids: as `generate` returns them behind the prompt, the end included.
-        text: what they say.
-        prompt_tokens: positions of the prompt, those of images included.
-        visual_tokens: positions that the images take, in the prompt or in the encoder's states.
-        report: how it was obtained.
-        origins: the same for each id.
-        trace: every round.
-        drops: nats of log-probability that each id loses without the images; None: not asked for.
-    """
-
-    ids: tuple[int, ...]
-    text: str
-    prompt_tokens: int
-    visual_tokens: int
-    report: Report
-    origins: tuple[Origin, ...]
-    trace: tuple[Round, ...]
-    drops: tuple[float, ...] | None
 
 
 def looking(
@@ -66,7 +40,7 @@ def looking(
     request: VisionRequest,
     reading_s: float = 0.0,
     note: str | None = None,
-) -> Steps[Seen]:
+) -> Steps[Description]:
     """Decode one request.
 
     Args:
@@ -106,23 +80,28 @@ def looking(
         request.streamer.end()
     with clock("post"):
         text = checkpoint.text(ids).strip()
-    drops = None
-    if threshold_of(request.grounding) is not None:
+    threshold, drops = threshold_of(request.grounding), None
+    if threshold is not None:
         blank = [_without_a_picture(image) for image in images]
         nothing = prepared_look(checkpoint, request, checkpoint.inputs(blank, request.instruction))
         drops = log_prob_drops_without_images(checkpoint.family, prepared, nothing, ids)
     if note is not None:
         account.tally.faults.append(note)
-    return Seen(
-        tuple(ids),
-        text,
-        len(prepared.prompt),
-        checkpoint.family.visual_tokens(prepared),
-        account.report(sampling, pair.costs),
-        tuple(account.tally.origins()),
-        tuple(account.tally.trace),
-        drops,
+    said = Description(
+        text=text,
+        ids=tuple(ids),
+        task=request.task,
+        prompt=request.prompt,
+        sizes=tuple(image.size for image in images),
+        prompt_tokens=len(prepared.prompt),
+        visual_tokens=checkpoint.family.visual_tokens(prepared),
+        report=account.report(sampling, pair.costs),
+        origins=tuple(account.tally.origins()),
+        trace=tuple(account.tally.trace),
     )
+    if threshold is None or drops is None:
+        return said
+    return with_grounding(said, Grounding(threshold, drops))
 
 
 def expected_units(

@@ -20,6 +20,7 @@ from mmspec.errors import ModelError, OptionError
 from mmspec.factorizations import WhisperSteps
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.base.decoder import DecoderTarget, block_layers, check_inference_mode
+from mmspec.modalities.whisper import timestamp_rules as timestamp_rules  # registers a block form
 from mmspec.modalities.whisper.fast_decoder import LeanWhisperTarget, can_run_lean
 from mmspec.modalities.whisper.features import log_mel
 from mmspec.state import DecoderState

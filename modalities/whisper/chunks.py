@@ -18,7 +18,7 @@ from mmspec.acceptance import derive_seed
 from mmspec.clock import Clock
 from mmspec.engine import Steps, run_alone, run_together
 from mmspec.errors import OptionError
-from mmspec.factorizations import WhisperSteps
+from mmspec.factorizations import Segment, WhisperSteps
 from mmspec.factorizations.whisper import TIMESTAMP_STEP_S
 from mmspec.modalities.base.drafts import HypothesisDraft
 from mmspec.modalities.base.pair import Draft
@@ -27,7 +27,8 @@ from mmspec.modalities.whisper.decode import Recognition
 from mmspec.modalities.whisper.draft import Window
 from mmspec.modalities.whisper.hypothesis_cursor import Expected
 from mmspec.modalities.whisper.merge import Merged, Piece, merge
-from mmspec.modalities.whisper.request import Heard, TranscriptionRequest
+from mmspec.modalities.whisper.request import TranscriptionRequest
+from mmspec.modalities.whisper.result import Chunk, Transcription, with_texts
 from mmspec.modalities.whisper.second_pass import Rereading
 from mmspec.modalities.whisper.window import Pair
 from mmspec.modalities.whisper.words import Span, within_segments
@@ -113,23 +114,6 @@ class Chunking:
             number += 1
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A chunk and what became of it.
-
-    Attributes:
-        start_s: where it starts in the recording.
-        end_s: where it ends.
-        ids: as transformers' `generate` returns them for it.
-        kept: (first, behind the last) index of those that are in the transcript.
-    """
-
-    start_s: float
-    end_s: float
-    ids: tuple[int, ...]
-    kept: tuple[int, int]
-
-
 class ChunkedRecognition:
     """A recording being decoded chunk by chunk.
 
@@ -171,12 +155,12 @@ class ChunkedRecognition:
         self.spans: list[Span] = []
         self.drops: list[float] = []
 
-    def run(self) -> Heard:
+    def run(self) -> Transcription:
         """Decode to the end."""
         run_alone(self.steps())
         return self.heard()
 
-    def run_together(self, batch: int) -> Heard:
+    def run_together(self, batch: int) -> Transcription:
         """Decode so many chunks side by side.
 
         Raises:
@@ -235,10 +219,10 @@ class ChunkedRecognition:
         return request
 
     def _finished(
-        self, heard: Heard, look: Rereading | None, start_s: float, end_s: float
+        self, heard: Transcription, look: Rereading | None, start_s: float, end_s: float
     ) -> _Done:
         segments = tuple(
-            replace(part, start_s=part.start_s + start_s, end_s=part.end_s + start_s)
+            Segment(part.start_s + start_s, part.end_s + start_s, part.ids)
             for part in heard.segments
         )
         found, drops = ([], []) if look is None else (look.spans, look.drops)
@@ -247,26 +231,24 @@ class ChunkedRecognition:
         middles = tuple((a + b) / 2 for a, b in spans) or None
         return _Done(Piece(start_s, end_s, segments, middles), heard, spans, drops)
 
-    def heard(self) -> Heard:
+    def heard(self) -> Transcription:
         """The whole recording's outcome, once the decoding is over."""
         with self._clock("post"):
             merged = merge([done.piece for done in self._done], self._steps.is_timestamp)
-            ids = tuple(unit for segment in merged.segments for unit in segment.ids)
-            parts = [ids, *(segment.ids for segment in merged.segments)]
-            text, *texts = (self._pair.whisper.text(part).strip() for part in parts)
+            ids, text, segments = with_texts(self._pair.whisper, merged.segments)
             origins, trace = self._collect(merged)
         report = total([done.heard.report for done in self._done])
         post_s = report.seconds["post"] + self._clock.seconds["post"]
         languages = Counter(done.heard.language for done in self._done)
-        return Heard(
-            ids=ids,
+        return Transcription(
             text=text,
-            segments=merged.segments,
-            segment_texts=tuple(texts),
+            ids=ids,
+            segments=segments,
             language=languages.most_common(1)[0][0],
             report=replace(report, seconds={**report.seconds, "post": post_s}),
             origins=tuple(origins),
             trace=tuple(trace),
+            chunks=self.chunks,
         )
 
     def _collect(self, merged: Merged) -> tuple[list[Origin], list[Round]]:
@@ -293,7 +275,7 @@ class _Done:
     """A decoded chunk, in seconds of the recording."""
 
     piece: Piece
-    heard: Heard
+    heard: Transcription
     spans: list[Span]
     drops: list[float]
 

@@ -30,7 +30,8 @@ from mmspec.modalities.whisper.fallback import (
 from mmspec.modalities.whisper.features import window_of
 from mmspec.modalities.whisper.hypothesis_cursor import Expected
 from mmspec.modalities.whisper.prompting import Prompting
-from mmspec.modalities.whisper.request import Heard, TranscriptionRequest
+from mmspec.modalities.whisper.request import TranscriptionRequest
+from mmspec.modalities.whisper.result import Transcription, with_texts
 from mmspec.modalities.whisper.settings import Settings
 from mmspec.modalities.whisper.stable_tokens import Certainty
 from mmspec.modalities.whisper.window import Encoding, Pair, read_prompt
@@ -115,7 +116,7 @@ class Recognition:
             for sample in samples
         ]
 
-    def run(self) -> Heard:
+    def run(self) -> Transcription:
         """Decode to the end."""
         run_alone(self.steps())
         return self.heard()
@@ -299,19 +300,18 @@ class Recognition:
         if self.request.streamer is not None:
             self.request.streamer.put(torch.tensor([unit]))
 
-    def heard(self) -> Heard:
+    def heard(self) -> Transcription:
         """The outcome, once the iteration is over."""
-        parts = [segment.ids for segment in self.segments]
-        ids = tuple(unit for part in parts for unit in part)
         with self.clock("post"):
-            texts = [self.whisper.text(part).strip() for part in (ids, *parts)]
-        return Heard(
-            ids,
-            texts[0],
-            tuple(self.segments),
-            tuple(texts[1:]),
-            None if self._prompting is None else self._prompting.language,
-            self._account.report(Sampling(self._sampled, self.request.seed), self._pair.costs),
-            tuple(self.origins),
-            tuple(self._account.tally.trace),
+            ids, text, segments = with_texts(self.whisper, self.segments)
+        return Transcription(
+            text=text,
+            ids=ids,
+            segments=segments,
+            language=None if self._prompting is None else self._prompting.language,
+            report=self._account.report(
+                Sampling(self._sampled, self.request.seed), self._pair.costs
+            ),
+            origins=tuple(self.origins),
+            trace=tuple(self._account.tally.trace),
         )

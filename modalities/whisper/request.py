@@ -1,18 +1,13 @@
-"""What is wanted of a recording, and what comes out."""
+"""What is wanted of a recording."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from mmspec.errors import OptionError
 from mmspec.modalities.base.options import FEW_TOKENS, GenerationOptions, Request, option
-
-if TYPE_CHECKING:
-    from mmspec.factorizations import Segment
-    from mmspec.report.report import Report
-    from mmspec.report.trace import Origin, Round
 
 TASKS = ("transcribe", "translate")
 
@@ -223,20 +218,3 @@ class TranscriptionOptions(GenerationOptions, total=False):
     hypothesis: str | Sequence[int] | None
     batch: int
     rule: str
-
-
-@dataclass(frozen=True)
-class Heard:
-    """The outcome: ids as transformers' `generate` returns them, segments, and the report.
-
-    `origins` tells of each id how it was obtained; `trace` holds every round.
-    """
-
-    ids: tuple[int, ...]
-    text: str
-    segments: tuple[Segment, ...]
-    segment_texts: tuple[str, ...]
-    language: str | None
-    report: Report
-    origins: tuple[Origin, ...]
-    trace: tuple[Round, ...]

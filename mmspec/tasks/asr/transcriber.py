@@ -12,23 +12,18 @@ from mmspec.errors import OptionError
 from mmspec.modalities.base.drafts import HypothesisDraft
 from mmspec.modalities.base.pair import Draft, NoDraft
 from mmspec.modalities.whisper.checkpoint import SAMPLING_RATE, Whisper
-from mmspec.modalities.whisper.chunks import Chunk, ChunkedRecognition, Chunking, OverlapDraft
+from mmspec.modalities.whisper.chunks import ChunkedRecognition, Chunking, OverlapDraft
 from mmspec.modalities.whisper.decode import Recognition
 from mmspec.modalities.whisper.draft import ModelDraft
 from mmspec.modalities.whisper.grounding import Silence
 from mmspec.modalities.whisper.request import TranscriptionOptions, TranscriptionRequest
+from mmspec.modalities.whisper.result import Transcription, with_grounding, with_times
 from mmspec.modalities.whisper.second_pass import Rereading
 from mmspec.modalities.whisper.stream import SpeechStream, StreamOptions
 from mmspec.modalities.whisper.stream_draft import StreamDraft
 from mmspec.modalities.whisper.window import Pair
 from mmspec.modalities.whisper.words import within_segments
 from mmspec.report.grounding import Grounding, threshold_of
-from mmspec.tasks.asr.result import (
-    Transcription,
-    transcription_of,
-    with_grounding,
-    with_times,
-)
 from mmspec.tasks.base import Loaded, check_batch
 
 ASKED_NOTHING = TranscriptionRequest()
@@ -154,7 +149,6 @@ class Transcriber(Loaded[Whisper, Transcription]):
         threshold, batch = threshold_of(request.grounding), request.batch
         look = self._second_look(request.word_timestamps, threshold)
         looked: Rereading | ChunkedRecognition | None = look
-        chunks: tuple[Chunk, ...] = ()
         check_batch(batch)
         if request.chunk_s is None and request.overlap_s is None:
             if batch > 1:
@@ -172,15 +166,13 @@ class Transcriber(Loaded[Whisper, Transcription]):
             else:
                 yield from looked.steps()
                 heard = looked.heard()
-            chunks = looked.chunks
-        said = transcription_of(heard, chunks)
         if looked is not None and request.word_timestamps:
             is_time = self._target.steps.is_timestamp
             spans = within_segments(heard.segments, looked.spans, is_time)
-            said = with_times(said, self._target, spans)
+            heard = with_times(heard, self._target, spans)
         if looked is not None and threshold is not None:
-            said = with_grounding(said, Grounding(threshold, tuple(looked.drops)))
-        return said
+            heard = with_grounding(heard, Grounding(threshold, tuple(looked.drops)))
+        return heard
 
     def stream(
         self,

@@ -22,11 +22,11 @@ from mmspec.modalities.media.documents import Page, pages
 from mmspec.modalities.media.images import open_images
 from mmspec.modalities.vlm.looking import looking
 from mmspec.modalities.vlm.request import Task, VisionOptions, VisionRequest
+from mmspec.modalities.vlm.result import Description
 from mmspec.report.grounding import threshold_of
 from mmspec.streaming import Collected, TextPieces
 from mmspec.tasks.base import Loaded, check_batch
-from mmspec.tasks.vlm.ocr import read_page, tidy
-from mmspec.tasks.vlm.result import Description, description_of
+from mmspec.tasks.vlm.ocr import read_page, reading_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -276,8 +276,7 @@ class Viewer(Loaded[Checkpoint, Description]):
         threshold_of(request.grounding)
         images = open_images(image if isinstance(image, list | tuple) else [image])
         request, reading_s, note = self._with_expected(images, request)
-        seen = yield from looking(pair, images, request, reading_s, note)
-        return description_of(seen, images, request)
+        return (yield from looking(pair, images, request, reading_s, note))
 
     def _with_expected(
         self, images: Sequence[Image], request: VisionRequest
@@ -337,24 +336,3 @@ def paired(images: Iterable[Any], readings: Iterable[Any]) -> Iterator[tuple[Any
 def drafts_of(draft: Draft) -> tuple[Draft, ...]:
     """The kinds of drafter that take turns, or the only one."""
     return draft.drafts if isinstance(draft, SwitchDraft) else (draft,)
-
-
-def reading_of(page: Page, reader: str | None) -> str | None:
-    """What is known of a page before it is read, as `Viewer.read` takes it.
-
-    Args:
-        page: of a document.
-        reader: "pdf", "tesseract", "none", a text, or None: the text layer where there is one.
-
-    Example:
-        >>> from PIL import Image
-        >>> nothing = Image.new("RGB", (1, 1))
-        >>> layered, bare = Page(1, nothing, "One."), Page(2, nothing)
-        >>> [reading_of(layered, reader) for reader in (None, "pdf", "tesseract", "none")]
-        ['One.', 'One.', 'tesseract', '']
-        >>> [reading_of(bare, reader) for reader in (None, "pdf")]
-        [None, '']
-    """
-    layer = tidy(page.text)
-    known = {None: layer or None, "pdf": layer, "none": ""}
-    return known.get(reader, reader)

@@ -1,13 +1,13 @@
-"""What a transcription is, and how it is made of what was heard."""
+"""What was heard: of a recording, of a part of one, and what else is known about it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from mmspec.factorizations import Segment
 from mmspec.modalities.whisper.checkpoint import Whisper
-from mmspec.modalities.whisper.chunks import Chunk
-from mmspec.modalities.whisper.request import Heard
 from mmspec.modalities.whisper.words import Span, Word, words_of
 from mmspec.report.grounding import Grounding, share_by_class
 from mmspec.report.report import Report
@@ -15,17 +15,31 @@ from mmspec.report.trace import Origin, Round
 
 
 @dataclass(frozen=True, slots=True)
-class SpokenSegment:
-    """A stretch of speech: when, what, and the tokens that say it.
+class SpokenSegment(Segment):
+    """A stretch of speech: when, the tokens that say it, what they say.
 
     `words` are there where word timestamps were asked for.
     """
 
+    text: str = ""
+    words: tuple[Word, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A chunk and what became of it.
+
+    Attributes:
+        start_s: where it starts in the recording.
+        end_s: where it ends.
+        ids: as transformers' `generate` returns them for it.
+        kept: (first, behind the last) index of those that are in the transcript.
+    """
+
     start_s: float
     end_s: float
-    text: str
     ids: tuple[int, ...]
-    words: tuple[Word, ...] | None = None
+    kept: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +78,32 @@ class Transcription:
             return None
         return tuple(word for segment in self.segments for word in segment.words or ())
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; what wasn't asked for is left out."""
+        data: dict[str, Any] = {
+            "text": self.text,
+            "ids": list(self.ids),
+            "language": self.language,
+            "segments": [_segment(part) for part in self.segments],
+        }
+        if self.unit_times is not None:
+            data["unit_times"] = list(self.unit_times)
+        if self.grounding is not None:
+            data["grounding"] = self.grounding.to_dict()
+        if self.chunks:
+            data["chunks"] = [_chunk(part) for part in self.chunks]
+        return {**data, "report": self.report.to_dict()}
 
-def transcription_of(heard: Heard, chunks: tuple[Chunk, ...] = ()) -> Transcription:
-    """What was heard, for users."""
-    segments = tuple(
-        SpokenSegment(part.start_s, part.end_s, text, part.ids)
-        for part, text in zip(heard.segments, heard.segment_texts, strict=True)
-    )
-    return Transcription(
-        text=heard.text,
-        ids=heard.ids,
-        segments=segments,
-        language=heard.language,
-        report=heard.report,
-        origins=heard.origins,
-        trace=heard.trace,
-        chunks=chunks,
-    )
+
+def with_texts(
+    whisper: Whisper, segments: Sequence[Segment]
+) -> tuple[tuple[int, ...], str, tuple[SpokenSegment, ...]]:
+    """All ids of segments, all that they say, and the segments with what each says."""
+    ids = tuple(unit for segment in segments for unit in segment.ids)
+    text, *texts = (whisper.text(part).strip() for part in (ids, *(one.ids for one in segments)))
+    pairs = zip(segments, texts, strict=True)
+    spoken = [SpokenSegment(part.start_s, part.end_s, part.ids, said) for part, said in pairs]
+    return ids, text, tuple(spoken)
 
 
 def with_times(
@@ -99,3 +122,17 @@ def with_grounding(said: Transcription, grounding: Grounding) -> Transcription:
     """The same with classes, and acceptance by class in the report."""
     shares = share_by_class(grounding, said.origins)
     return replace(said, grounding=grounding, report=replace(said.report, by_class=shares))
+
+
+def _segment(part: SpokenSegment) -> dict[str, Any]:
+    words = {} if part.words is None else {"words": [_spoken(word) for word in part.words]}
+    return _spoken(part) | words
+
+
+def _spoken(part: SpokenSegment | Word) -> dict[str, Any]:
+    return {"start": part.start_s, "end": part.end_s, "text": part.text, "ids": list(part.ids)}
+
+
+def _chunk(part: Chunk) -> dict[str, Any]:
+    ids, kept = list(part.ids), list(part.kept)
+    return {"start": part.start_s, "end": part.end_s, "ids": ids, "kept": kept}

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mmspec.modalities.vlm.looking import Seen
-from mmspec.modalities.vlm.request import VisionRequest
-from mmspec.report.grounding import Grounding, share_by_class, threshold_of
+from mmspec.report.grounding import Grounding, share_by_class
 from mmspec.report.report import Report
 from mmspec.report.trace import Origin, Round
 
@@ -69,29 +66,7 @@ class Description:
         return {**data, "report": self.report.to_dict()}
 
 
-def description_of(seen: Seen, images: Sequence[Any], request: VisionRequest) -> Description:
-    """What was seen on images, for users."""
-    said = Description(
-        text=seen.text,
-        ids=seen.ids,
-        task=request.task,
-        prompt=request.prompt,
-        sizes=tuple(image.size for image in images),
-        prompt_tokens=seen.prompt_tokens,
-        visual_tokens=seen.visual_tokens,
-        report=seen.report,
-        origins=seen.origins,
-        trace=seen.trace,
-    )
-    threshold = threshold_of(request.grounding)
-    if seen.drops is None or threshold is None:
-        return said
-    return _with_grounding(said, Grounding(threshold, seen.drops), seen.origins)
-
-
-def _with_grounding(
-    said: Description, grounding: Grounding, origins: Sequence[Origin]
-) -> Description:
+def with_grounding(said: Description, grounding: Grounding) -> Description:
     """The same with classes, and acceptance by class in the report."""
-    shares = share_by_class(grounding, origins)
+    shares = share_by_class(grounding, said.origins)
     return replace(said, grounding=grounding, report=replace(said.report, by_class=shares))
