@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from mmspec.generation import Generation as Generation
     from mmspec.generation import custom_generate as custom_generate
     from mmspec.generation import generate as generate
+    from mmspec.modalities.vlm.request import VisionRequest as VisionRequest
     from mmspec.modalities.vlm.result import Description as Description
+    from mmspec.modalities.whisper.request import TranscriptionRequest as TranscriptionRequest
     from mmspec.modalities.whisper.result import Transcription as Transcription
     from mmspec.report.report import Report as Report
     from mmspec.tasks.asr.streaming import SpeechStream as SpeechStream
     from mmspec.tasks.asr.streaming import stream as stream
     from mmspec.tasks.asr.transcriber import Transcriber as Transcriber
+    from mmspec.tasks.tts.request import SpeechRequest as SpeechRequest
     from mmspec.tasks.vlm.viewer import Viewer as Viewer
 
 __version__ = "0.1.0"
@@ -43,6 +46,9 @@ _LAZY = {
     "load": "mmspec.api",
     "Transcriber": "mmspec.tasks.asr.transcriber",
     "Transcription": "mmspec.modalities.whisper.result",
+    "TranscriptionRequest": "mmspec.modalities.whisper.request",
+    "VisionRequest": "mmspec.modalities.vlm.request",
+    "SpeechRequest": "mmspec.tasks.tts.request",
     "Viewer": "mmspec.tasks.vlm.viewer",
     "Description": "mmspec.modalities.vlm.result",
     "generate": "mmspec.generation",

@@ -193,16 +193,31 @@ def _called(arguments: list[str]) -> Any:
         as_page(of, chain)
     command, bound, _ = app.parse_args(arguments, print_error=False, exit_on_error=False)
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    for value in map(str, bound.args):  # `-` may be a file; what else begins so is no option
+    check_known(bound.args, options, of, chain)
+    code = until_reader_leaves(command)(*bound.args, **bound.kwargs)
+    asked = {"--help", "-h", "--version"}.intersection(options)
+    return 2 if command.__name__ == "help_print" and not asked else code
+
+
+def check_known(files: Sequence[Any], options: Sequence[str], of: App, path: Sequence[str]) -> None:
+    """Raise where an option that nobody knows was taken for a file: `-` may be one, `--x` isn't.
+
+    Args:
+        files: what was given without an option's name.
+        options: all that was given before `--`.
+        of: the command.
+        path: the words that lead to it.
+
+    Raises:
+        UnknownOptionError: names it, and what is spelled alike.
+    """
+    for value in map(str, files):
         if value.startswith("-") and value != "-" and value in options:
             raise UnknownOptionError(
                 token=Token(value=value, source="cli"),
                 argument_collection=of.assemble_argument_collection(),
-                command_chain=chain,
+                command_chain=path,
             )
-    code = until_reader_leaves(command)(*bound.args, **bound.kwargs)
-    asked = {"--help", "-h", "--version"}.intersection(options)
-    return 2 if command.__name__ == "help_print" and not asked else code
 
 
 def _usage(error: CycloptsError) -> int:
