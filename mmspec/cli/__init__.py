@@ -17,6 +17,7 @@ from typing import Any
 
 from cyclopts import (
     App,
+    CoercionError,
     CycloptsError,
     MissingArgumentError,
     Token,
@@ -227,6 +228,8 @@ def _usage(error: CycloptsError) -> int:
         message = f"{error.keyword}: found nothing behind it, expected a value"
     elif isinstance(error, MissingArgumentError) and error.argument is not None:
         message = f"found no {error.argument.name}, expected it"
+    elif isinstance(error, CoercionError) and error.token is not None and error.msg is not None:
+        message = f"{error.token.keyword}: {error.msg}"
     elif isinstance(error, UnusedCliTokensError):
         message = f"found {' '.join(error.unused_tokens or ())}, expected nothing more"
     path = " ".join(["mmspec", *(error.command_chain or ())])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import typing
@@ -11,7 +12,6 @@ from functools import cache
 from typing import Annotated, Any, TypeVar
 
 from cyclopts import Parameter, Token
-from cyclopts.validators import Number
 
 from mmspec.cli.panels import PANELS
 from mmspec.modalities.base.options import FLAG, Flag
@@ -104,29 +104,40 @@ def _parameter(
         shown = lambda _: name.removeprefix("--")  # noqa: E731
     elif not (default is MISSING or default is None or default is False or default == ""):
         shown = True
-    within = (flag.least, flag.most) != (None, None)
     return Parameter(
         name=name or None,
         alias=flag.short,
         help=help,
         metavar=_metavar(flag),
         group=PANELS[flag.panel or panel],
-        validator=Number(gte=flag.least, lte=flag.most) if within else None,
         negative=negative,
         show_default=shown,
-        converter=_whole if kind in (int, int | None) else None,
+        converter=_number(kind, flag),
         allow_leading_hyphen=True,
         allow_repeating=True,
         json_list=False,
     )
 
 
-def _whole(_: Any, tokens: Sequence[Token]) -> int:
-    """A whole number, as it is written everywhere."""
-    try:
-        return int(tokens[0].value)
-    except ValueError:
-        raise ValueError(f"found {tokens[0].value!r}, expected a whole number") from None
+def _number(kind: Any, flag: Flag) -> Callable[[Any, Sequence[Token]], float] | None:
+    """What reads an option's number; None where it takes none."""
+    read = next((one for one in (int, float) if kind in (one, one | None)), None)
+    if read is None:
+        return None
+    words = ["a whole number" if read is int else "a number"]
+    least, most = flag.least, flag.most
+    if least is not None:
+        words.append(f"{least:g} to {most:g}" if most is not None else f"{least:g} or more")
+
+    def convert(_: Any, tokens: Sequence[Token]) -> float:
+        given = tokens[0].value
+        with contextlib.suppress(ValueError):
+            value = read(given)
+            if (least is None or value >= least) and (most is None or value <= most):
+                return value
+        raise ValueError(f"found {given}, expected {', '.join(words)}")
+
+    return convert
 
 
 def _metavar(flag: Flag) -> str | None:

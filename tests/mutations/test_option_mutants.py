@@ -91,7 +91,7 @@ def knows_every_option(patch: Patch) -> None:
 
 
 def rounds_numbers(patch: Patch) -> None:
-    patch.setattr(groups, "_whole", lambda _, tokens: int(float(tokens[0].value)))
+    patch.setattr(groups, "_number", lambda *_: lambda _, tokens: int(float(tokens[0].value)))
 
 
 def lets_the_method_win(patch: Patch) -> None:
