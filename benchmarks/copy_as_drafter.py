@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from mmspec.clock import Clock
+from mmspec.compare.peers import one_reason, untouched
 from mmspec.compat import quiet
 from mmspec.engine import BlockCosts, FixedPolicy, Sampling, run_alone
 from mmspec.engine.stats import Account
@@ -32,7 +33,6 @@ from mmspec.modalities.base.pair import Pair
 from mmspec.modalities.base.preparation import prepare
 from mmspec.modalities.base.request import decoded
 from mmspec.report.trace import Round
-from mmspec.tasks.asr.peers import one_reason, untouched
 from tests.modalities import tiny_crossing, tiny_prefix
 
 GAMMA, PROMPTS = 4, 6

@@ -70,7 +70,7 @@ def main() -> None:
     given = parser.parse_args()
 
     plain = mmspec.load(given.model, dtype="float32")
-    whisper = plain._target
+    whisper = plain.checkpoint
     drafts = {
         "guess": GuessDraft(whisper),
         "chain": HypothesisDraft(whisper, branches=1),

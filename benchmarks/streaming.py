@@ -23,15 +23,15 @@ from mmspec.bench.cases import read_references, word_error_rate
 from mmspec.modalities.media.audio import duration_s, load_audio
 from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.output.formats import dump_json
-from mmspec.tasks.asr.peers import MMSpecContender, TransformersContender, plain_of
+from mmspec.tasks.asr.peers import MMSpecPeer, TransformersPeer, plain_of
 
 RATE = 16_000
 
 
 def one_pass(recogniser: mmspec.Transcriber, audio: np.ndarray, asked: Any) -> dict[str, Any]:
     """Feed the stream; repeat each of its decodes with the others."""
-    hf = TransformersContender(recogniser.model, recogniser.processor, "hf")
-    plain = MMSpecContender(plain_of(recogniser), "plain")
+    hf = TransformersPeer(recogniser.model, recogniser.processor, "hf")
+    plain = MMSpecPeer(plain_of(recogniser), "plain")
     step, stop = round(asked.step * RATE), hf.end
     session = recogniser.live(
         step_s=asked.step,

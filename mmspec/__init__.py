@@ -12,7 +12,10 @@ imports wait until they are needed, so that `import mmspec` and `mmspec --help` 
 from __future__ import annotations
 
 import importlib
+import sys
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mmspec.errors import MMSpecError as MMSpecError
@@ -24,33 +27,52 @@ if TYPE_CHECKING:
     from mmspec.generation import Generation as Generation
     from mmspec.generation import custom_generate as custom_generate
     from mmspec.generation import generate as generate
-    from mmspec.modalities.vlm.request import VisionRequest as VisionRequest
-    from mmspec.modalities.vlm.result import Description as Description
-    from mmspec.modalities.whisper.request import TranscriptionRequest as TranscriptionRequest
-    from mmspec.modalities.whisper.result import Transcription as Transcription
     from mmspec.report.report import Report as Report
+    from mmspec.tasks.asr.request import TranscriptionRequest as TranscriptionRequest
+    from mmspec.tasks.asr.result import Transcription as Transcription
     from mmspec.tasks.asr.streaming import SpeechStream as SpeechStream
     from mmspec.tasks.asr.streaming import stream as stream
     from mmspec.tasks.asr.transcriber import Transcriber as Transcriber
     from mmspec.tasks.tts.request import SpeechRequest as SpeechRequest
+    from mmspec.tasks.vlm.request import VisionRequest as VisionRequest
+    from mmspec.tasks.vlm.result import Description as Description
     from mmspec.tasks.vlm.viewer import Viewer as Viewer
 
 __version__ = "0.1.0"
 
-# In a clone's folder Python finds this package where it lies, with two of its rooms beside it.
-_clone = Path(__file__).parents[1]
-if (_clone / "factorizations").is_dir() and (_clone / "pyproject.toml").is_file():
-    __path__.append(str(_clone))
+
+class _Beside:
+    """A path entry for a clone, where two packages lie beside this one: those, and nothing else."""
+
+    entry = str(Path(__file__).parents[1] / "beside mmspec")  # names no file
+    packages = ("factorizations", "modalities")
+
+    def __init__(self, entry: str) -> None:
+        if entry != self.entry:
+            raise ImportError(entry)  # a path hook's way to say: not mine
+        self._files = FileFinder(str(Path(entry).parent), (SourceFileLoader, SOURCE_SUFFIXES))
+
+    def find_spec(self, name: str, target: ModuleType | None = None) -> ModuleSpec | None:
+        package = name.rpartition(".")[2]
+        return self._files.find_spec(name, target) if package in self.packages else None
+
+    def iter_modules(self, prefix: str = "") -> list[tuple[str, bool]]:
+        return [(prefix + package, True) for package in self.packages]
+
+
+if not Path(__file__).with_name("modalities").is_dir():  # it is there in a wheel
+    sys.path_hooks.append(_Beside)
+    __path__.append(_Beside.entry)
 
 _LAZY = {
     "load": "mmspec.api",
     "Transcriber": "mmspec.tasks.asr.transcriber",
-    "Transcription": "mmspec.modalities.whisper.result",
-    "TranscriptionRequest": "mmspec.modalities.whisper.request",
-    "VisionRequest": "mmspec.modalities.vlm.request",
+    "Transcription": "mmspec.tasks.asr.result",
+    "TranscriptionRequest": "mmspec.tasks.asr.request",
+    "VisionRequest": "mmspec.tasks.vlm.request",
     "SpeechRequest": "mmspec.tasks.tts.request",
     "Viewer": "mmspec.tasks.vlm.viewer",
-    "Description": "mmspec.modalities.vlm.result",
+    "Description": "mmspec.tasks.vlm.result",
     "generate": "mmspec.generation",
     "custom_generate": "mmspec.generation",
     "Generation": "mmspec.generation",

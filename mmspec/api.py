@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mmspec.drafting import draft_for, speech_draft_for, vlm_draft_for
-from mmspec.errors import MMSpecError, ModelError
-from mmspec.loading import DEFAULT_TARGET, kind_of, load_model
-from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
-from mmspec.modalities.whisper.checkpoint import Whisper
-from mmspec.tasks.asr.transcriber import Transcriber
-from mmspec.tasks.tts.speaker import Speaker
-from mmspec.tasks.vlm.viewer import Viewer
+from mmspec.drafting import draft_for
+from mmspec.errors import MMSpecError
+from mmspec.loading import DEFAULT_TARGET, load_model, task_of
+from mmspec.tasks.registry import face_of
 
 
 def load(
@@ -57,13 +53,5 @@ def load(
         )
     except MMSpecError as error:
         raise type(error)(f"target: {error}") from None
-    if isinstance(loaded, Whisper):
-        return Transcriber(loaded, draft_for(draft, loaded, trust_remote_code), gamma)
-    if isinstance(loaded, Voice):
-        return Speaker(loaded, speech_draft_for(draft, loaded, trust_remote_code), gamma)
-    if loaded.family.hears:
-        raise ModelError(
-            f"target: {kind_of(loaded)} listens to a conversation: call mmspec.generate(model, "
-            "inputs) with what its processor makes"
-        )
-    return Viewer(loaded, vlm_draft_for(draft, loaded, trust_remote_code), gamma)
+    face = face_of(task_of(loaded))
+    return face(loaded, draft_for(draft, loaded, trust_remote_code), gamma)

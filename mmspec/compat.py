@@ -13,7 +13,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from transformers import LogitsProcessorList, StoppingCriteriaList
+from transformers import (
+    GenerationMixin,
+    LogitsProcessorList,
+    StoppingCriteriaList,
+    modeling_utils,
+)
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.utils import logging
 
 CACHE_NAMES = ("cache", "past_key_values")
@@ -37,9 +44,22 @@ def cache_argument(module_type: type, cache: object) -> dict[str, object]:
     raise TypeError(f"{module_type.__name__}.forward takes no cache: expected one of {CACHE_NAMES}")
 
 
+def cache_field(output_type: type, cache: object) -> dict[str, object]:
+    """The field of what `generate` returns that the key/value cache stands in, with it in there."""
+    return {name: cache for name in CACHE_NAMES if name in _argument_names(output_type)}
+
+
 def takes_argument(module_type: type, name: str) -> bool:
     """Whether `module_type.forward` names an argument, rather than to swallow it among others."""
     return name in _argument_names(module_type.forward)  # type: ignore[attr-defined]
+
+
+def attends_by_sdpa(module: Any) -> bool:
+    """Whether a module attends through torch's fused attention, as the library wrote it."""
+    by_name = modeling_utils.ALL_ATTENTION_FUNCTIONS
+    return bool(
+        module.config._attn_implementation == "sdpa" and by_name["sdpa"] is sdpa_attention_forward
+    )
 
 
 def pop_cache(model_kwargs: dict[str, Any]) -> None:
@@ -58,6 +78,40 @@ def cached_positions(model_kwargs: Mapping[str, Any]) -> int:
     """Positions that an earlier call left in the cache among a model's arguments."""
     cache = given_cache(model_kwargs)
     return 0 if cache is None else int(cache.get_seq_length())
+
+
+def kept_cache(model_kwargs: Mapping[str, Any], config: Any) -> Cache | None:
+    """The cache that outlives a call, which has to be filled; None where nobody would see it.
+
+    It is the caller's own, or the one that `generate` has prepared and returns.
+
+    Args:
+        model_kwargs: a model's arguments, as `generate` has prepared them.
+        config: its prepared generation config.
+    """
+    cache = given_cache(model_kwargs)
+    if cache is None or not (
+        config.return_dict_in_generate or getattr(cache, "_is_user_defined", False)
+    ):
+        return None
+    # A text decoder that is no encoder-decoder by its configuration makes the second half itself.
+    crossing = model_kwargs.get("encoder_hidden_states") is not None
+    if crossing and not isinstance(cache, EncoderDecoderCache):
+        return EncoderDecoderCache(cache, DynamicCache())
+    return cache
+
+
+def streamer_of_generate() -> Any:
+    """The streamer that the running `generate` was given; None where there is none.
+
+    `generate` gives it the prompt and then drops it where a loop is brought along, so it is looked
+    up in the call that the loop was called from.
+    """
+    code = inspect.unwrap(GenerationMixin.generate).__code__
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return None if frame is None else frame.f_locals["streamer"]
 
 
 def pad_unit(config: Any) -> int:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from mmspec.engine import AdaptivePolicy, BlockCosts, FixedPolicy, Policy
 from mmspec.errors import MMSpecError, ModelError, OptionError
 from mmspec.loading import kind_of, load_drafter, load_model, load_whisper, resolve
@@ -20,12 +22,13 @@ from mmspec.modalities.base.switching import SwitchDraft
 from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
 from mmspec.modalities.vlm.text_only import BlindDraft
 from mmspec.modalities.vlm.token_pruning import ThinnedDraft
-from mmspec.modalities.whisper.checkpoint import Whisper
+from mmspec.modalities.whisper.checkpoint import Whisper, has_encoder
 from mmspec.modalities.whisper.chunks import OverlapDraft
 from mmspec.modalities.whisper.draft import (
     EarlyExitDraft,
     ModelDraft,
     NgramDraft,
+    drafter_without_encoder,
 )
 
 
@@ -60,6 +63,8 @@ def draft_for(draft: Any, target: Whisper, trust_remote_code: bool) -> Draft:
     if (layers := _layers_of(draft)) is not None:
         return EarlyExitDraft(target, layers)
     try:
+        if isinstance(draft, nn.Module) and not has_encoder(draft):
+            return ModelDraft(target, drafter_without_encoder(draft, target))
         name = resolve(draft, role="draft")
         device, dtype = str(target.device), target.model.dtype
         drafter = load_whisper(name, device, dtype, target.packed, trust_remote_code)

@@ -6,12 +6,12 @@ the decoding loop to mmspec, so that whatever it accepts means the same here.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers.generation import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 from transformers.generation import logits_process as hf
@@ -22,7 +22,15 @@ from transformers.generation.stopping_criteria import (
 )
 
 from mmspec.clock import Clock
-from mmspec.compat import cached_positions, given_cache, pad_unit, pop_cache
+from mmspec.compat import (
+    cache_field,
+    cached_positions,
+    given_cache,
+    kept_cache,
+    pad_unit,
+    pop_cache,
+    streamer_of_generate,
+)
 from mmspec.drafting import draft_for, policy_for, speech_draft_for, vlm_draft_for
 from mmspec.engine import BlockCosts, Sampling
 from mmspec.engine.processing import BLOCK_FORMS, IGNORES_PREFIX, MEMORYLESS
@@ -33,29 +41,29 @@ from mmspec.modalities import SPEAKING, adapter_for
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.encoder_runs import Runs, watched
 from mmspec.modalities.base.generate import (
+    begin_apart,
     decode_row,
-    filler,
     handed_on,
+    of_row,
     prompt_length,
-    without_padding,
+    wanted,
 )
-from mmspec.modalities.base.pair import Draft
+from mmspec.modalities.base.layers import mixes_rows, seen_through
 from mmspec.modalities.base.pair import Pair as DraftedPair
 from mmspec.modalities.base.preparation import Prepared, check_mode, with_stop_strings
-from mmspec.modalities.base.rows import Row, padded, side_by_side, steps_of_scores
+from mmspec.modalities.base.rows import Row, filled_up, padded, steps_of_scores
 from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
 from mmspec.modalities.speech.family import Asked
 from mmspec.modalities.speech.generate import generated
 from mmspec.modalities.whisper.checkpoint import Whisper, has_encoder
-from mmspec.modalities.whisper.draft import ModelDraft
 from mmspec.modalities.whisper.generate import (
     Windows,
     check_ears,
     decode_rows,
-    drafter_without_encoder,
 )
 from mmspec.modalities.whisper.window import Pair
 from mmspec.report.report import Report
+from mmspec.streaming import HandedOn
 
 ROW_CRITERIA = frozenset({EosTokenCriteria, MaxLengthCriteria, StopStringCriteria})
 """Criteria that judge every row of a batch by itself."""
@@ -73,6 +81,25 @@ def _row_by_row(processor: Any) -> bool:
     # A penalty beside a prompt's mask holds how much padding each row has.
     of_rows = isinstance(getattr(processor, "prompt_ignore_length", None), Tensor)
     return known and kind not in LOOK_AT_INPUTS and not of_rows
+
+
+def _sees_its_batch(model: Any, options: Mapping[str, Any], padded: bool) -> bool:
+    """Whether something of the caller's is shown where a row stands in its batch.
+
+    A row by itself has no number but 0, and none of the padding that `generate` shows with it.
+
+    Args:
+        model: whose generation config fills in what the options leave open.
+        options: of `generate`.
+        padded: whether some row is shorter than the batch is wide.
+    """
+    if options.get("prefix_allowed_tokens_fn") is not None:
+        return True
+    criteria = options.get("stopping_criteria") or ()
+    own = not all(_row_by_row(one) for one in options.get("logits_processor") or ())
+    own = own or any(type(one) not in (EosTokenCriteria, StopStringCriteria) for one in criteria)
+    penalty = wanted(model, options, "encoder_repetition_penalty")  # on the padding, too
+    return padded and (own or penalty not in (None, 1.0))
 
 
 class CustomGenerate:
@@ -103,7 +130,7 @@ class CustomGenerate:
         processor: Any = None,
         streamer: Any = None,
     ) -> None:
-        self._draft, self._packed = draft, packed
+        self._draft, self._packed = seen_through(draft), packed
         self._seed, self._rule, self._hypothesis = seed, rule, hypothesis
         self._processor, self._streamer = processor, streamer
         self._costs = BlockCosts()
@@ -145,15 +172,28 @@ class CustomGenerate:
     ) -> Any:
         """What transformers calls in place of its own loop."""
         adapter_for(model.config.model_type)
+        if model.config.model_type in SPEAKING:
+            raise OptionError(
+                f"{type(model).__name__} says codes, which no loop of another's is made for: call "
+                "mmspec.generate, or mmspec.load"
+            )
         check_mode(generation_config)
         call = Prepared(
-            model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs
+            model,
+            input_ids,
+            logits_processor,
+            stopping_criteria,
+            generation_config,
+            model_kwargs,
+            cache=kept_cache(model_kwargs, generation_config),
         )
-        hears = model.config.model_type == "whisper"
+        hears = model.config.model_type == "whisper" and has_encoder(model)
         self.prompt_length, self.pad = input_ids.shape[1], pad_unit(generation_config)
         self.reports = ()
-        streamer = streamer if streamer is not None else self._streamer
-        self.ordinary = self._ordinary_because(call, rows_share=hears)
+        given = streamer if streamer is not None else streamer_of_generate()
+        streams = given is not None or self._streamer is not None
+        self.ordinary = self._ordinary_because(call, rows_share=hears, streams=streams)
+        streamer = self._streaming(given, input_ids)
         if self.ordinary is not None:
             return type(model)._sample(
                 model,
@@ -189,6 +229,8 @@ class CustomGenerate:
             self._go,
             self._hypothesis,
             streamer,
+            self.pad,
+            call.cache,
         )
         check_ears(job)
         return decode_rows(job)
@@ -214,10 +256,21 @@ class CustomGenerate:
         row.report = replace(report, encoder_runs=report.encoder_runs + runs, seconds=seconds)
         return row
 
+    def _streaming(self, given: Any, input_ids: Tensor) -> Any:
+        """Who gets what is emitted: whom `generate` knows, and whom only this loop knows.
+
+        `generate` has given the prompt to the former; the latter gets it here.
+        """
+        mine = self._streamer
+        if mine is None or mine is given:
+            return given
+        mine.put(input_ids.cpu())
+        return mine if given is None else HandedOn([given, mine])
+
     def _sampling(self, call: Prepared) -> Sampling:
         return Sampling(bool(call.config.do_sample), self._seed, self._rule)
 
-    def _ordinary_because(self, call: Prepared, *, rows_share: bool) -> str | None:
+    def _ordinary_because(self, call: Prepared, *, rows_share: bool, streams: bool) -> str | None:
         """Why transformers' own loop has to decode this, None where it hasn't to.
 
         Raises:
@@ -227,7 +280,16 @@ class CustomGenerate:
         unknown = [type(p).__name__ for p in call.processors or () if not _row_by_row(p)]
         unknown += [type(c).__name__ for c in call.criteria or () if type(c) not in ROW_CRITERIA]
         reason = None
-        if rows > 1 and not rows_share:
+        heard = call.inputs.get("encoder_outputs") if rows_share else None
+        if heard is not None and len(heard.last_hidden_state) not in (1, rows):
+            reason = f"encoder states of {len(heard.last_hidden_state)} rows, prompts of {rows}"
+        elif call.model.config.model_type == "whisper" and not has_encoder(call.model):
+            reason = "a decoder without an encoder, which hears nothing"
+        elif mixes_rows(call.model):
+            reason = "dynamically quantised layers compute the rows of a block from each other"
+        elif rows > 1 and streams:
+            reason = "a streamer gets a unit of every row at once"
+        elif rows > 1 and not rows_share:
             reason = "several prompts in one call; mmspec.generate takes them one by one"
         elif cached_positions(call.inputs):
             reason = "a cache that holds positions already"
@@ -248,14 +310,9 @@ class CustomGenerate:
     def _whisper_pair(self, model: Any) -> Pair:
         if self._pair is None or self._pair.checkpoint.model is not model:
             whisper = Whisper.of(model, self._processor, packed=self._packed)
-            self._pair = Pair(whisper, self._whisper_draft(whisper), self._policy, self._costs)
+            draft = draft_for(self._draft, whisper, trust_remote_code=False)
+            self._pair = Pair(whisper, draft, self._policy, self._costs)
         return self._pair  # type: ignore[return-value]
-
-    def _whisper_draft(self, whisper: Whisper) -> Draft:
-        draft = self._draft
-        if isinstance(draft, torch.nn.Module) and not has_encoder(draft):
-            return ModelDraft(whisper, drafter_without_encoder(draft, whisper, self._packed))
-        return draft_for(draft, whisper, trust_remote_code=False)
 
     def _vlm_pair(self, model: Any) -> DraftedPair[Checkpoint]:
         if self._pair is None or self._pair.checkpoint.model is not model:
@@ -273,6 +330,7 @@ class CustomGenerate:
             "sequences": sequences,
             "scores": steps_of_scores(decoded, "processed") if config.output_scores else None,
             "logits": steps_of_scores(decoded, "raw") if config.output_logits else None,
+            **cache_field(GenerateDecoderOnlyOutput, call.cache),
         }
         if encoded is None:
             return GenerateDecoderOnlyOutput(**rows)
@@ -290,7 +348,7 @@ def custom_generate(draft: Any = "none", **options: Any) -> CustomGenerate:
         draft: "none", "ngram", "hypothesis", "early-exit:N", a drafting model, or its name.
         **options: `gamma` ("adaptive" or a number), `seed` (repeatable sampling), `rule`,
             `packed`, `hypothesis` (expected ids), `processor` (the target's, for a drafter with
-            another tokenizer), `streamer` (transformers doesn't hand its own on).
+            another tokenizer), `streamer` (gets what one given to `generate` would get).
 
     Returns:
         A callable; after a call its `.report` says what happened.
@@ -371,12 +429,9 @@ def generate(
     options = with_stop_strings(options, getattr(processor, "tokenizer", None))
     if model.config.model_type == "whisper":
         given = dict(inputs) if isinstance(inputs, Mapping) else {"inputs": inputs}
-        if "input_features" in given:
-            given["inputs"] = given.pop("input_features")
-        features = given.pop("inputs", None)
-        output = model.generate(
-            features, custom_generate=loop, streamer=streamer, **{**given, **options}
-        )
+        if "inputs" in given:  # by name: a wrapper's `generate` takes nothing by position
+            given["input_features"] = given.pop("inputs")
+        output = model.generate(custom_generate=loop, streamer=streamer, **{**given, **options})
         sequences = output if isinstance(output, Tensor) else output["sequences"]
     else:
         sequences = _row_after_row(model, loop, inputs, streamer, options)
@@ -408,6 +463,14 @@ def _spoken(
     return Generation(output, (account.report(sampling, costs),))
 
 
+def _as_one_call(
+    model: Any, loop: CustomGenerate, inputs: Any, streamer: Any, options: dict[str, Any]
+) -> Tensor:
+    """Ids of a batch that the loop leaves to transformers' own, which takes its rows at once."""
+    output = model.generate(**inputs, custom_generate=loop, streamer=streamer, **options)
+    return output if isinstance(output, Tensor) else output["sequences"]
+
+
 def _row_after_row(
     model: Any, loop: CustomGenerate, inputs: Any, streamer: Any, options: dict[str, Any]
 ) -> Tensor:
@@ -425,23 +488,29 @@ def _row_after_row(
     times = 1
     if options.get("do_sample", config.do_sample):  # else `generate` refuses to repeat itself
         times = options.pop("num_return_sequences", config.num_return_sequences) or 1
-    family, sequences, prompts = adapter_for(model.config.model_type).FAMILY, [], []
+    family, sequences = adapter_for(model.config.model_type).FAMILY, []
     if times > 1:
         options["num_return_sequences"] = 1
     rows = [row for row in family.rows(model, inputs) for _ in range(times)]
+    widest = prompt_length(model, inputs)
+    padded = any(prompt_length(model, row) < widest for row in rows)
+    at_once = streamer is not None or begin_apart(model, inputs, options)
+    if len(rows) > 1 and (at_once or _sees_its_batch(model, options, padded)):
+        if times > 1:
+            options["num_return_sequences"] = times
+        return _as_one_call(model, loop, inputs, streamer, options)
+    start_s = time.monotonic()
     for loop.row, loop.inputs in enumerate(rows):
-        padding = prompt_length(model, inputs) - prompt_length(model, loop.inputs)
-        of_row = without_padding(model, options, padding)
+        padding = widest - prompt_length(model, loop.inputs)
+        asked = of_row(model, options, padding, time.monotonic() - start_s if loop.row else 0.0)
         if loop.row + 1 < len(rows):  # what one row taught a processor is no other row's business
-            of_row = with_copies(of_row)
+            asked = with_copies(asked)
         clock = Clock(model.device)
         with watched(family.encoders(model), clock) as runs:
             loop.preparation = runs, clock
-            output = model.generate(
-                **loop.inputs, custom_generate=loop, streamer=streamer, **of_row
-            )
+            output = model.generate(**loop.inputs, custom_generate=loop, streamer=streamer, **asked)
         ids = output if isinstance(output, Tensor) else output["sequences"]
-        prompts.append(loop.prompt_length)
-        sequences.append(ids[0].tolist())
-    front = loop.pad if model.config.is_encoder_decoder else filler(inputs, loop.pad)
-    return side_by_side(sequences, prompts, loop.pad, model.device, front)
+        # A prompt comes back as wide as it was given, whatever it was padded with.
+        in_front = inputs["input_ids"][loop.row // times, :padding].tolist() if padding else []
+        sequences.append([*in_front, *ids[0].tolist()])
+    return filled_up(sequences, loop.pad, model.device)

@@ -17,6 +17,7 @@ from mmspec.errors import MMSpecError, ModelError, OptionError
 from mmspec.modalities import ADAPTERS, SPEAKING, adapter_for
 from mmspec.modalities.base.causal import TEXT_MODEL, check_text_model
 from mmspec.modalities.base.checkpoint import Checkpoint
+from mmspec.modalities.base.layers import seen_through
 from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
 from mmspec.modalities.whisper.checkpoint import Whisper
 
@@ -89,7 +90,7 @@ def load_model(
     Raises:
         ModelError: not found, of a family that no adapter knows, or not in safetensors.
     """
-    family, name = _layout_of(family, name)
+    family, name = _layout_of(family, seen_through(name))
     if isinstance(name, PreTrainedModel) and family is not None:
         return Voice.of(name, processor, packed=packed, family=family)
     if isinstance(name, PreTrainedModel):
@@ -141,6 +142,7 @@ def load_drafter(name: Any, target: Voice, trust_remote_code: bool = False) -> A
     Raises:
         ModelError: not found, of another family, or not in safetensors.
     """
+    name = seen_through(name)
     if isinstance(name, Voice):
         return name.model
     if isinstance(name, PreTrainedModel):

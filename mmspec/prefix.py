@@ -15,6 +15,10 @@ Frame = tuple[int, ...]
 """The ids that one step decides, one per codebook."""
 
 
+ROOM = 2048
+"""Positions behind a prompt that a buffer has room for at once; it doubles where more come."""
+
+
 class Prefix(Generic[U]):
     """What was committed in one request, on the host and on the device, written by one method.
 
@@ -32,8 +36,8 @@ class Prefix(Generic[U]):
 
     def __init__(self, ids: Sequence[U], capacity: int, device: torch.device) -> None:
         self._ids: list[U] = []
-        self._buffer = torch.zeros((self.rows, max(capacity, len(ids)) + 1), dtype=torch.long)
-        self._buffer = self._buffer.to(device)
+        room = max(min(capacity, len(ids) + ROOM), len(ids)) + 1
+        self._buffer = torch.zeros((self.rows, room), dtype=torch.long, device=device)
         self.extend(ids)
         self.prompt_length = len(self._ids)
 
@@ -68,6 +72,9 @@ class Prefix(Generic[U]):
         if ids:
             start = len(self._ids)
             new = torch.tensor(list(ids), dtype=torch.long).view(len(ids), self.rows).t()
+            if (lacking := start + len(ids) - self._buffer.shape[1]) > 0:
+                more = max(lacking, self._buffer.shape[1])
+                self._buffer = torch.nn.functional.pad(self._buffer, (0, more))
             self._buffer[:, start : start + len(ids)] = new.to(self._buffer.device)
 
 

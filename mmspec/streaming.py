@@ -55,6 +55,27 @@ class TextPieces:
         )
 
 
+class HandedOn(BaseStreamer):
+    """A streamer that hands on what it gets to several.
+
+    Args:
+        streamers: in the order in which they get it.
+    """
+
+    def __init__(self, streamers: Sequence[BaseStreamer]) -> None:
+        self._streamers = streamers
+
+    def put(self, value: Tensor) -> None:
+        """To all of them."""
+        for streamer in self._streamers:
+            streamer.put(value)
+
+    def end(self) -> None:
+        """To all of them."""
+        for streamer in self._streamers:
+            streamer.end()
+
+
 class CollectedFrames(BaseStreamer):
     """A streamer that keeps committed frames, given ones first, until they are taken."""
 

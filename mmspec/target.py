@@ -23,6 +23,7 @@ class Target(Protocol):
         capacity: positions it can hold.
         device: where its rows live.
         forwards: forward passes so far; one that several targets share counts for each.
+        note: what a report has to say of how its blocks run; None: nothing.
     """
 
     state: DecoderState
@@ -30,6 +31,7 @@ class Target(Protocol):
     capacity: int
     device: torch.device
     forwards: int
+    note: str | None
 
     @property
     def takes_trees(self) -> bool:

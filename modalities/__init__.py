@@ -7,42 +7,59 @@ from __future__ import annotations
 
 import importlib
 from types import ModuleType
+from typing import NamedTuple
 
 from mmspec.errors import ModelError
 
+
+class Adapter(NamedTuple):
+    """Where a family's adapter lies, and what its models are for.
+
+    Attributes:
+        module: below this package.
+        task: "asr" (recordings become text), "vlm" (images, or sound in a conversation) or "tts"
+            (codes, and sound of them).
+    """
+
+    module: str
+    task: str
+
+
 ADAPTERS = {
-    "bark": "mmspec.modalities.speech.bark",
-    "blip": "mmspec.modalities.vlm.blip",
-    "blip_text_model": "mmspec.modalities.vlm.blip",
-    "csm": "mmspec.modalities.speech.csm",
-    "dia": "mmspec.modalities.speech.dia",
-    "florence2": "mmspec.modalities.vlm.florence2",
-    "gemma3": "mmspec.modalities.vlm.gemma3",
-    "got_ocr2": "mmspec.modalities.vlm.got_ocr2",
-    "higgs_audio_v2": "mmspec.modalities.speech.higgs_audio",
-    "idefics3": "mmspec.modalities.vlm.idefics3",
-    "internvl": "mmspec.modalities.vlm.internvl",
-    "llava": "mmspec.modalities.vlm.llava",
-    "llava_onevision": "mmspec.modalities.vlm.llava_onevision",
-    "musicgen": "mmspec.modalities.speech.musicgen",
-    "musicgen_melody": "mmspec.modalities.speech.musicgen_melody",
-    "paddleocr_vl": "mmspec.modalities.vlm.paddleocr_vl",
-    "mmspec_valle": "mmspec.modalities.speech.valle",
-    "mllama": "mmspec.modalities.vlm.mllama",
-    "paligemma": "mmspec.modalities.vlm.paligemma",
-    "pix2struct": "mmspec.modalities.vlm.pix2struct",
-    "qwen2_5_vl": "mmspec.modalities.vlm.qwen2_5_vl",
-    "qwen2_audio": "mmspec.modalities.vlm.qwen2_audio",
-    "qwen2_vl": "mmspec.modalities.vlm.qwen2_vl",
-    "qwen3_vl": "mmspec.modalities.vlm.qwen3_vl",
-    "smolvlm": "mmspec.modalities.vlm.smolvlm",
-    "vision-encoder-decoder": "mmspec.modalities.vlm.vision_encoder_decoder",
-    "voxtral": "mmspec.modalities.vlm.voxtral",
-    "whisper": "mmspec.modalities.whisper.checkpoint",
+    "bark": Adapter("speech.bark", "tts"),
+    "blip": Adapter("vlm.blip", "vlm"),
+    "blip_text_model": Adapter("vlm.blip", "vlm"),
+    "csm": Adapter("speech.csm", "tts"),
+    "dia": Adapter("speech.dia", "tts"),
+    "florence2": Adapter("vlm.florence2", "vlm"),
+    "gemma3": Adapter("vlm.gemma3", "vlm"),
+    "got_ocr2": Adapter("vlm.got_ocr2", "vlm"),
+    "higgs_audio_v2": Adapter("speech.higgs_audio", "tts"),
+    "idefics3": Adapter("vlm.idefics3", "vlm"),
+    "internvl": Adapter("vlm.internvl", "vlm"),
+    "llava": Adapter("vlm.llava", "vlm"),
+    "llava_onevision": Adapter("vlm.llava_onevision", "vlm"),
+    "musicgen": Adapter("speech.musicgen", "tts"),
+    "musicgen_melody": Adapter("speech.musicgen_melody", "tts"),
+    "paddleocr_vl": Adapter("vlm.paddleocr_vl", "vlm"),
+    "mmspec_valle": Adapter("speech.valle", "tts"),
+    "mllama": Adapter("vlm.mllama", "vlm"),
+    "paligemma": Adapter("vlm.paligemma", "vlm"),
+    "pix2struct": Adapter("vlm.pix2struct", "vlm"),
+    "qwen2_5_vl": Adapter("vlm.qwen2_5_vl", "vlm"),
+    "qwen2_audio": Adapter("vlm.qwen2_audio", "vlm"),
+    "qwen2_vl": Adapter("vlm.qwen2_vl", "vlm"),
+    "qwen3_vl": Adapter("vlm.qwen3_vl", "vlm"),
+    "smolvlm": Adapter("vlm.smolvlm", "vlm"),
+    "vision-encoder-decoder": Adapter("vlm.vision_encoder_decoder", "vlm"),
+    "voxtral": Adapter("vlm.voxtral", "vlm"),
+    "whisper": Adapter("whisper.checkpoint", "asr"),
 }
 
-SPEAKING = frozenset(kind for kind, module in ADAPTERS.items() if ".speech." in module)
-"""Those that say codes."""
+
+def task_of(model_type: str) -> str | None:
+    """What models of a family are for; None where no adapter knows it."""
+    return ADAPTERS[model_type].task if model_type in ADAPTERS else None
 
 
 def adapter_for(model_type: str) -> ModuleType:
@@ -59,4 +76,4 @@ def adapter_for(model_type: str) -> ModuleType:
             f"no adapter for model type {model_type!r}; mmspec knows: {known}; {model_type} "
             f"{why(model_type)}"
         )
-    return importlib.import_module(ADAPTERS[model_type])
+    return importlib.import_module(f"mmspec.modalities.{ADAPTERS[model_type].module}")

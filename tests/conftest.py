@@ -1,9 +1,21 @@
-"""What every test gets: one thread and a known seed."""
+"""What every test gets: one thread and a known seed. Which tests are the grid."""
 
+import os
+import zlib
+from collections import defaultdict
 from collections.abc import Iterator
+from itertools import compress
+from operator import not_
+from pathlib import Path
 
 import pytest
 import torch
+
+import mmspec
+
+# Programs that tests start import the mmspec that is tested, also where that is a clone's own.
+if Path(__file__).parents[1] == Path(mmspec.__file__).parents[1]:
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -28,3 +40,37 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     torch.set_num_threads(request.param)
     yield request.param
     torch.set_num_threads(before)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part", metavar="K/N", help="one test in N: those whose name's checksum leaves K mod N"
+    )
+
+
+def values(item: pytest.Item) -> set[tuple[object, ...]]:
+    """What a test is called with, one tuple per parametrisation."""
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    marks = [mark.args[0] for mark in item.iter_markers("parametrize")]
+    groups = [tuple(n.replace(",", " ").split() if isinstance(n, str) else n) for n in marks]
+    groups += [(name,) for name in given if not any(name in group for group in groups)]
+    return {(group, *(id(given[name]) for name in group)) for group in groups}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a product of parametrisations some cases hold every value; the others are the grid."""
+    functions: dict[str, dict[pytest.Item, set[tuple[object, ...]]]] = defaultdict(dict)
+    for item in items:
+        functions[item.nodeid.partition("[")[0]][item] = values(item)
+    for cases in functions.values():
+        unseen = set().union(*cases.values())
+        while unseen:
+            unseen -= cases.pop(max(cases, key=lambda item: len(cases[item] & unseen)))
+        for item in cases:
+            if cases[item]:
+                item.add_marker("grid")
+    if config.option.part:
+        part, of = map(int, config.option.part.split("/"))
+        there = [(zlib.crc32(item.nodeid.encode()) - part) % of == 0 for item in items]
+        config.hook.pytest_deselected(items=[*compress(items, map(not_, there))])
+        items[:] = compress(items, there)

@@ -282,6 +282,19 @@ class TestTranscription:
                 heard = whole.transcribe(speech(), **asked, **more)
                 assert "".join(pieces).strip() == heard.text
 
+    def test_a_processors_memory_is_a_requests_own(self, checkpoints: dict[str, str]) -> None:
+        given = Counting()
+        asked = {"sampling_rate": RATE, "language": "en", "logits_processor": [given]}
+        with mmspec.load(checkpoints["target"], "ngram", gamma=3) as whole:
+            alone = [
+                whole.transcribe(speech(seed), **{**asked, "logits_processor": [Counting()]}).ids
+                for seed in (7, 8, 9)
+            ]
+            requests = [{"audio": speech(seed), **asked} for seed in (7, 8, 9)]
+            beside = dict(whole.outcomes(requests, 3))
+        assert [beside[number].ids for number in range(3)] == alone
+        assert given.counts == {}
+
     def test_a_stream_that_is_left_early_leaves_nothing(self, checkpoints: dict[str, str]) -> None:
         with mmspec.load(checkpoints["target"], "early-exit:1", gamma=3) as whole:
             want = whole.transcribe(speech(), sampling_rate=RATE, language="en").ids
@@ -398,7 +411,7 @@ def test_the_sampling_rate_is_honoured(checkpoints: dict[str, str]) -> None:
 class TestFaces:
     def test_a_segment_ends_with_the_recording(self, checkpoints: dict[str, str]) -> None:
         with mmspec.load(checkpoints["target"]) as whole:
-            window_s = whole._target.window_s
+            window_s = whole.checkpoint.window_s
             samples = speech(7)[: int(0.6 * window_s * RATE)]
             said = whole.transcribe(samples, sampling_rate=RATE, language="en", timestamps=False)
         assert said.segments[-1].end_s == pytest.approx(len(samples) / RATE)

@@ -16,13 +16,13 @@ from mmspec.bench.measuring import Measured, measure
 from mmspec.bench.spread import Spread
 from mmspec.bench.summary import achieved_over_bound, shares, versus
 from mmspec.bench.tables import to_markdown
+from mmspec.compare.peers import Outcome
 from mmspec.errors import InputError, OptionError
 from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.report.report import Report
 from mmspec.report.totals import total
 from mmspec.tasks.asr.bench import Plan, run
-from mmspec.tasks.asr.faster_whisper import FasterWhisperContender
-from mmspec.tasks.asr.peers import Outcome
+from mmspec.tasks.asr.faster_whisper import FasterWhisperPeer
 from tests.cli_support import Here, Place, make_place
 
 
@@ -243,7 +243,7 @@ class TestWhole:
         assert short_names(["a/x", "b/x"]) == ["a/x", "b/x"]
 
     def test_faster_whisper_that_is_not_there(self, tmp_path: Path) -> None:
-        peer = FasterWhisperContender(tmp_path, "float32", 1)
+        peer = FasterWhisperPeer(tmp_path, "float32", 1)
         assert "faster-whisper" in str(peer.why_not)
 
 

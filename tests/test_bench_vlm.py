@@ -13,9 +13,9 @@ from mmspec.bench.cases import Case
 from mmspec.bench.measuring import Measured
 from mmspec.bench.summary import quality_of
 from mmspec.bench.tables import notes, to_markdown
+from mmspec.compare.peers import Outcome, Unavailable
 from mmspec.errors import InputError, OptionError
 from mmspec.modalities.vlm.request import VisionRequest
-from mmspec.tasks.asr.peers import Outcome, Unavailable
 from mmspec.tasks.vlm.bench import QUALITIES, Plan, run
 from mmspec.tasks.vlm.bench_cases import image_files, load_cases, read_truth
 from mmspec.tasks.vlm.peers import HIDES_IMAGES

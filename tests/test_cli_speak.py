@@ -311,7 +311,7 @@ class TestNoCodec:
 
     @pytest.fixture(autouse=True)
     def _without(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("mmspec.tasks.tts.speaker._codec_of", lambda target: None)
+        monkeypatch.setattr("mmspec.tasks.tts.speaker.codec_of", lambda target: None)
 
     def test_codes_alone_can_be_had(self, run: Here, voice: Voice, tmp_path: Path) -> None:
         how = ("speak", TEXTS[0], "-t", voice.target, "--max-new-tokens", 9)

@@ -10,20 +10,14 @@ import pytest
 import torch
 from transformers import WhisperForConditionalGeneration
 
-from mmspec.compare.comparison import Comparer, first_difference, ratio
+from mmspec.compare.comparison import Comparer, ratio
+from mmspec.compare.differences import first_difference
+from mmspec.compare.peers import DecodeWatch, Outcome, Unavailable, untouched
 from mmspec.drafting import draft_for
 from mmspec.errors import OptionError
 from mmspec.modalities.whisper.checkpoint import Whisper
 from mmspec.modalities.whisper.request import TranscriptionRequest
-from mmspec.tasks.asr.peers import (
-    DecodeWatch,
-    MMSpecContender,
-    Outcome,
-    TransformersContender,
-    Unavailable,
-    quiet,
-    untouched,
-)
+from mmspec.tasks.asr.peers import MMSpecPeer, TransformersPeer, quiet
 from mmspec.tasks.asr.transcriber import Transcriber
 from tests.modalities.tiny import speech, tiny, tiny_processor
 
@@ -44,7 +38,7 @@ def transcriber(draft: Any = "none", gamma: int | str = 3) -> Transcriber:
 def compared(
     ours: Transcriber, request: TranscriptionRequest, peers: Any = PEERS
 ) -> dict[str, Any]:
-    outcome = MMSpecContender(ours, "ours").run(speech(), request)
+    outcome = MMSpecPeer(ours, "ours").run(speech(), request)
     return Comparer(ours, peers).compare(speech(), request, outcome)
 
 
@@ -70,8 +64,8 @@ class TestPeers:
 
     def test_assistance_has_the_same_drafter(self) -> None:
         for draft, wanted in (("ngram", "prompt_lookup_num_tokens"), ("model", "assistant_model")):
-            peer = TransformersContender.assisted(transcriber(draft))
-            assert isinstance(peer, TransformersContender)
+            peer = TransformersPeer.assisted(transcriber(draft))
+            assert isinstance(peer, TransformersPeer)
             assert list(peer._assistance) == [wanted]
         found = compared(transcriber("ngram"), TranscriptionRequest(language="en"))["hf-assisted"]
         assert found.available, found.why
@@ -81,9 +75,9 @@ class TestPeers:
         pieces = tuple(reversed(("a", "b", "c", "d", "e", "the", "Ġ", "t", "h", "th")))
         other = tiny_processor(pieces=pieces)
         ours = transcriber("model")
-        ours._draft.drafter = Whisper.of(tiny(2), other)  # type: ignore[attr-defined]
-        peer = TransformersContender.assisted(ours)
-        assert isinstance(peer, TransformersContender)
+        ours.draft.drafter = Whisper.of(tiny(2), other)  # type: ignore[attr-defined]
+        peer = TransformersPeer.assisted(ours)
+        assert isinstance(peer, TransformersPeer)
         assert {"tokenizer", "assistant_tokenizer"} < set(peer._assistance)
         assert whisper.processor is not other
 
@@ -96,7 +90,7 @@ class TestPeers:
         ],
     )
     def test_what_transformers_has_not_is_named(self, draft: str, why: str) -> None:
-        peer = TransformersContender.assisted(transcriber(draft))
+        peer = TransformersPeer.assisted(transcriber(draft))
         assert isinstance(peer, Unavailable)
         assert why in str(peer.why_not)
         with pytest.raises(OptionError, match=why):
@@ -130,7 +124,7 @@ class TestSampling:
 class TestDifferences:
     def test_where_and_how_far_apart(self) -> None:
         ours, request = transcriber(), TranscriptionRequest(language="en")
-        heard = MMSpecContender(ours, "ours").run(speech(), request)
+        heard = MMSpecPeer(ours, "ours").run(speech(), request)
         changed = (*heard.ids[:2], (heard.ids[2] + 1) % 40, *heard.ids[3:])
         other = Outcome(changed, "", 1.0, 1.0)
         found = Comparer(ours, ["hf"]).difference(speech(), request, heard, other)
@@ -146,7 +140,7 @@ class TestDifferences:
 
     def test_a_tie_is_named(self) -> None:
         ours, request = transcriber(), TranscriptionRequest(language="en")
-        contender = MMSpecContender(ours, "ours")
+        contender = MMSpecPeer(ours, "ours")
         first = contender.run(speech(), request).ids[0]
         twin = 5 if first != 5 else 6
         with torch.no_grad():  # two tokens that the target can't tell apart
@@ -194,7 +188,7 @@ class TestWatch:
 
     def test_the_prompt_is_what_transformers_builds(self) -> None:
         ours = transcriber()
-        peer = TransformersContender(ours.model, ours.processor, "hf")
+        peer = TransformersPeer(ours.model, ours.processor, "hf")
         steps = ours.descriptor
         wanted = steps.prompt(language=51, task="transcribe", timestamps=False)
         assert (

@@ -11,18 +11,19 @@ from rich.console import Console
 from transformers import LogitsProcessor
 
 import mmspec
-from mmspec.compare.comparison import Comparer, code_difference
+from mmspec.compare.comparison import Comparer
+from mmspec.compare.peers import Outcome, Unavailable
 from mmspec.errors import OptionError
 from mmspec.factorizations import Cell, Codebook, DelayedFrames
 from mmspec.modalities.base.pair import NoDraft
 from mmspec.modalities.speech.family import Family
 from mmspec.output.render import comparison_table
-from mmspec.tasks.asr.peers import Outcome, Unavailable
 from mmspec.tasks.tts.peers import (
     LoopWatch,
-    MMSpecSpeaker,
-    TransformersSpeaker,
+    MMSpecPeer,
+    TransformersPeer,
     assisted,
+    code_difference,
     plain_of,
     step_of,
 )
@@ -47,7 +48,7 @@ def speaker(target: Any, draft: Any = "none", gamma: int = 2) -> Speaker:
 
 
 def compared(ours: Any, request: SpeechRequest = SHORT) -> dict[str, Any]:
-    outcome = MMSpecSpeaker(ours, "ours").run(TEXT, request)
+    outcome = MMSpecPeer(ours, "ours").run(TEXT, request)
     return Comparer(ours, PEERS, packed=False).compare(TEXT, request, outcome)
 
 
@@ -72,8 +73,8 @@ class TestPeers:
         request = SpeechRequest(max_new_tokens=20, temperature=0.0, sound=False)
         parts = [model, *model.children()]
         before = [str(getattr(part, "generation_config", None)) for part in parts]
-        hf = TransformersSpeaker(ours, "hf").run(text, request)
-        assert hf.ids == MMSpecSpeaker(ours, "ours").run(text, request).ids
+        hf = TransformersPeer(ours, "hf").run(text, request)
+        assert hf.ids == MMSpecPeer(ours, "ours").run(text, request).ids
         assert len(hf.ids) > 3
         assert hf.decode_s > 0
         assert [str(getattr(part, "generation_config", None)) for part in parts] == before
@@ -85,8 +86,8 @@ class TestPeers:
             (SpeechRequest(max_new_tokens=12, temperature=0.0), 9),
             (SHORT.few, 29),
         ):
-            outcome = MMSpecSpeaker(ours, "ours").run(TEXT, request)
-            hf = TransformersSpeaker(ours, "hf").run(TEXT, request)
+            outcome = MMSpecPeer(ours, "ours").run(TEXT, request)
+            hf = TransformersPeer(ours, "hf").run(TEXT, request)
             assert len(outcome.ids) == len(hf.ids) == frames
             assert outcome.ids == hf.ids
 
@@ -101,13 +102,13 @@ class TestPeers:
         )
         for sound, times in ((False, 0), (True, 2)):
             request = SpeechRequest(seconds=0.2, temperature=0.0, sound=sound)
-            for contender in (MMSpecSpeaker(ours, "ours"), TransformersSpeaker(ours, "hf")):
+            for contender in (MMSpecPeer(ours, "ours"), TransformersPeer(ours, "hf")):
                 contender.run(TEXT, request)
             assert heard == [20] * times
 
     def test_the_model_is_left_as_it_was(self, target: Any) -> None:
         before = target.generation_config.to_dict(), sorted(target.__dict__)
-        TransformersSpeaker(speaker(target), "hf").run(TEXT, SHORT)
+        TransformersPeer(speaker(target), "hf").run(TEXT, SHORT)
         assert (target.generation_config.to_dict(), sorted(target.__dict__)) == before
 
     def test_sampling_is_no_comparison(self, target: Any) -> None:
@@ -116,7 +117,7 @@ class TestPeers:
         assert found["plain"].ids_equal
         assert not found["hf"].available
         with pytest.raises(OptionError, match="other noise"):
-            TransformersSpeaker(speaker(target), "hf").run(TEXT, request)
+            TransformersPeer(speaker(target), "hf").run(TEXT, request)
 
     def test_a_config_that_samples_is_none_either(self, target: Any) -> None:
         ours = speaker(target)
@@ -134,15 +135,15 @@ class TestPeers:
             descriptor = say = draft_of = model_draft = None  # type: ignore[assignment]
 
         ours = speaker(target)
-        object.__setattr__(ours._target, "family", Silent())
-        why = TransformersSpeaker(ours, "hf").why_not
+        object.__setattr__(ours.checkpoint, "family", Silent())
+        why = TransformersPeer(ours, "hf").why_not
         assert why == "which codes transformers comes to isn't known for Silent"
         assert step_of(ours) == "one code"
 
     def test_plain_drafts_nothing(self, target: Any) -> None:
         plain = plain_of(speaker(target, "lookup"), packed=False)
-        assert isinstance(plain._draft, NoDraft)
-        report = MMSpecSpeaker(plain, "plain").run(TEXT, SHORT).report
+        assert isinstance(plain.draft, NoDraft)
+        report = MMSpecPeer(plain, "plain").run(TEXT, SHORT).report
         assert report is not None
         assert (report.proposed, report.rounds) == (0, report.tokens)
 
@@ -192,10 +193,10 @@ class TestWhereCodesPart:
 
         request = SpeechRequest(seconds=0.2, temperature=0.0, guidance=guidance)
         ours = speaker(target)
-        hf = TransformersSpeaker(ours, "hf")
-        options = {**ours.generate_options(request), "logits_processor": [Spy()]}
+        hf = TransformersPeer(ours, "hf")
+        options = {**ours.generation_options(request), "logits_processor": [Spy()]}
         with torch.no_grad():
-            codes = hf._codes(ours._inputs(TEXT), options)
+            codes = hf._codes(ours.inputs_for(TEXT), options)
         frame, codebook, other = 5, 2, 11
         gap = hf.gap(TEXT, request, codes, Cell(frame, codebook), (codes[frame][codebook], other))
         rows = Spy.rows[frame + codebook]  # as late as its number
@@ -207,7 +208,7 @@ class TestWhereCodesPart:
 
     def test_it_is_told(self, target: Any) -> None:
         ours = speaker(target)
-        seen = MMSpecSpeaker(ours, "ours").run(TEXT, SHORT)
+        seen = MMSpecPeer(ours, "ours").run(TEXT, SHORT)
         wrong = (*seen.ids[:4], (*seen.ids[4][:3], seen.ids[4][3] ^ 1), *seen.ids[5:])
         comparer = Comparer(ours, ["plain"], packed=False)
         found = comparer.compare(TEXT, SHORT, Outcome(wrong, TEXT, 1.0, 1.0))["plain"]

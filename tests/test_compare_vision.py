@@ -9,11 +9,11 @@ import pytest
 
 import mmspec
 from mmspec.compare.comparison import Comparer
+from mmspec.compare.peers import Outcome, Unavailable
 from mmspec.drafting import Thinned
 from mmspec.errors import OptionError
 from mmspec.modalities.vlm.request import VisionRequest
-from mmspec.tasks.asr.peers import Outcome, Unavailable
-from mmspec.tasks.vlm.peers import HIDES_IMAGES, MMSpecLooker, TransformersLooker
+from mmspec.tasks.vlm.peers import HIDES_IMAGES, MMSpecPeer, TransformersPeer
 from tests.modalities.tiny_looking import model, picture, processor
 
 FEW = VisionRequest(max_new_tokens=8)
@@ -36,7 +36,7 @@ def copied() -> Iterator[mmspec.Viewer]:
 
 
 def compared(ours: mmspec.Viewer, request: VisionRequest = FEW) -> dict[str, Any]:
-    outcome = MMSpecLooker(ours, "ours").run(picture(), request)
+    outcome = MMSpecPeer(ours, "ours").run(picture(), request)
     return Comparer(ours, PEERS, packed=False).compare(picture(), request, outcome)
 
 
@@ -61,7 +61,7 @@ class TestPeers:
             assert all(found[peer].ids_equal for peer in ("plain", "hf")), found
 
     def test_the_drafter_of_transformers_sees_no_image(self, copied: mmspec.Viewer) -> None:
-        peer = TransformersLooker.assisted(copied)
+        peer = TransformersPeer.assisted(copied)
         shown: list[bool] = []
         hook = copied.drafter_model.register_forward_pre_hook(
             lambda _, given, named: shown.append(
@@ -86,7 +86,7 @@ class TestPeers:
         ],
     )
     def test_what_transformers_has_not_is_named(self, draft: Any, why: str) -> None:
-        peer = TransformersLooker.assisted(viewer(draft))
+        peer = TransformersPeer.assisted(viewer(draft))
         assert isinstance(peer, Unavailable)
         assert why in str(peer.why_not)
 
@@ -95,14 +95,14 @@ class TestPeers:
         assert found["plain"].ids_equal
         assert not found["hf"].available
         with pytest.raises(OptionError, match="other noise"):
-            TransformersLooker(model("qwen2_vl"), processor("qwen2_vl"), "hf").run(
+            TransformersPeer(model("qwen2_vl"), processor("qwen2_vl"), "hf").run(
                 picture(), VisionRequest(temperature=1.0)
             )
 
 
 def test_where_outputs_differ_and_how_far_apart() -> None:
     ours = viewer()
-    seen = MMSpecLooker(ours, "ours").run(picture(), FEW)
+    seen = MMSpecPeer(ours, "ours").run(picture(), FEW)
     changed = (*seen.ids[:2], seen.ids[2] + 1, *seen.ids[3:])
     other = Outcome(changed, "", 1.0, 1.0)
     found = Comparer(ours, ["hf"]).difference(picture(), FEW, seen, other)

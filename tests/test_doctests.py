@@ -11,10 +11,6 @@ import mmspec
 
 def modules() -> list[str]:
     found = [m.name for m in pkgutil.walk_packages(mmspec.__path__, "mmspec.")]
-    # An editable install maps two packages from elsewhere: walk_packages doesn't see them.
-    for package in ("mmspec.factorizations", "mmspec.modalities"):
-        paths = importlib.import_module(package).__path__
-        found += [package, *(m.name for m in pkgutil.walk_packages(paths, package + "."))]
     return sorted({name for name in found if not name.startswith("mmspec.samples")})
 
 

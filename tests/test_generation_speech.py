@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 from transformers import (
+    DynamicCache,
     LogitsProcessor,
     LogitsProcessorList,
     StoppingCriteria,
@@ -18,7 +19,17 @@ from transformers import (
 import mmspec
 from mmspec.compat import quiet
 from mmspec.errors import MMSpecError, OptionError
-from tests.modalities.speech import bed_csm, bed_dia, bed_musicgen, bed_valle
+from mmspec.modalities.speech import bark, csm, dia, higgs_audio, valle
+from tests.modalities.speech import (
+    bed_bark,
+    bed_csm,
+    bed_dia,
+    bed_higgs_audio,
+    bed_musicgen,
+    bed_orpheus,
+    bed_valle,
+)
+from tests.modalities.speech.chain_runs import said_by
 
 CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "musicgen": (bed_musicgen.tiny, bed_musicgen.text, {"max_new_tokens": 18}),
@@ -55,6 +66,23 @@ def test_an_output_object_is_no_other_output(name: str) -> None:
         own = model.generate(**inputs, **options)
         ours = mmspec.generate(model, inputs, return_dict_in_generate=True, **options)
     torch.testing.assert_close(ours.sequences, own, rtol=0, atol=0)
+
+
+BEDS: dict[str, tuple[Any, Any, Any]] = {
+    "csm": (csm.FAMILY, bed_csm.tiny, bed_csm.text),
+    "bark": (bark.FAMILY, bed_bark.tiny, bed_bark.inputs),
+    "orpheus": (bed_orpheus.STRICT, bed_orpheus.made, bed_orpheus.inputs),
+    "valle": (valle.FAMILY, bed_valle.made, bed_valle.inputs),
+    "higgs": (higgs_audio.FAMILY, bed_higgs_audio.tiny, bed_higgs_audio.inputs),
+    "dia": (dia.FAMILY, bed_dia.tiny, bed_dia.inputs),
+}
+
+
+@pytest.mark.parametrize("name", BEDS)
+def test_a_cache_that_would_be_passed_over_is_refused(name: str) -> None:
+    family, make, given = BEDS[name]
+    with pytest.raises(OptionError, match="found a cache"):
+        said_by(family, make(), given(), None, 0, past_key_values=DynamicCache())
 
 
 class Leaning(LogitsProcessor):

@@ -16,8 +16,8 @@ import pytest
 from PIL import Image
 
 from mmspec.cli.running import Run
-from mmspec.compare.comparison import Comparison, Difference
-from mmspec.modalities.whisper.result import SpokenSegment, Transcription
+from mmspec.compare.comparison import Comparison
+from mmspec.compare.differences import Difference
 from mmspec.modalities.whisper.words import Word
 from mmspec.page import Failure, PageData, Recording, TokenTexts, log_mel, recording_of, render_page
 from mmspec.page.figures import strip_figures
@@ -26,6 +26,7 @@ from mmspec.page.spectrogram import colours, picture
 from mmspec.report.grounding import Grounding, share_by_class
 from mmspec.report.ledger import DistanceLedger
 from mmspec.report.trace import Round
+from mmspec.tasks.asr.result import SpokenSegment, Transcription
 from tests.cli_support import Here, Place, make_place
 from tests.page_support import END, Page, Tokenizer, round_of, tallied
 

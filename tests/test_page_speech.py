@@ -18,7 +18,8 @@ from PIL import Image
 import mmspec
 from mmspec.cli.page import SpeechEntries
 from mmspec.compare.code_parity import when_decided
-from mmspec.compare.comparison import Comparison, Difference
+from mmspec.compare.comparison import Comparison
+from mmspec.compare.differences import Difference
 from mmspec.factorizations import Codebook, DelayedFrames
 from mmspec.page import CodeTexts, Failure, PageData, Utterance, render_page, utterance_of
 from mmspec.page.spectrogram import colours

@@ -12,9 +12,8 @@ from mmspec.bench.cases import Case
 from mmspec.bench.measuring import Measured, Say, measure
 from mmspec.bench.plan import Plan
 from mmspec.bench.summary import Quality, Versus, ours_summary, quality_of, versus
-from mmspec.compare.comparison import Field
-from mmspec.tasks.asr.peers import Contender
-from mmspec.tasks.settings import PEERS
+from mmspec.compare.comparison import Field, peers_of
+from mmspec.compare.peers import PEERS, Peer
 
 BENCH_VERSION = 1
 """Schema of the result file."""
@@ -41,7 +40,7 @@ def line_up(
     plan: Plan,
     loaded: Sequence[Any],
     peers: Sequence[str] = PEERS,
-    further: Sequence[Contender] = (),
+    further: Sequence[Peer] = (),
 ) -> LineUp:
     """Line up mmspec's drafters with their peers.
 
@@ -53,7 +52,7 @@ def line_up(
     """
     names = short_names(plan.drafts)
     ours = [
-        Measured(Field.own(one, f"mmspec {name}"), draft if plan.has_file(draft) else None)
+        Measured(peers_of(one).own(one, f"mmspec {name}"), draft if plan.has_file(draft) else None)
         for draft, name, one in zip(plan.drafts, names, loaded, strict=True)
     ]
     field = Field.of(loaded[0], packed=plan.packed)
@@ -63,7 +62,7 @@ def line_up(
     for member, name, one in zip(ours, names, loaded, strict=True):
         beside = list(common)
         if "hf-assisted" in peers:
-            assisted = Measured(Field.assisted(one))
+            assisted = Measured(peers_of(one).assisted(one))
             if assisted.contender.why_not is None:
                 assisted.contender.name += f" {name}"
             beside.append(assisted)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mmspec.bench.cases import Case
-from mmspec.tasks.asr.peers import Contender, Outcome, one_reason
+from mmspec.compare.peers import Outcome, Peer, one_reason
 
 Say = Callable[[str, int], None]
 """Told what begins now, and how many such steps there are (0 where nobody knows yet)."""
@@ -23,7 +23,7 @@ class Measured:
         why_not: why it couldn't run the case, where it couldn't.
     """
 
-    contender: Contender
+    contender: Peer
     hypothesis_file: str | None = None
     outcomes: list[list[Outcome]] = field(default_factory=list)
     why_not: str | None = None

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from mmspec.compare.peers import LOOKUP_TOKENS
 from mmspec.errors import OptionError
 from mmspec.output.hypotheses import read_hypotheses
-from mmspec.tasks.asr.peers import LOOKUP_TOKENS
 from mmspec.tasks.settings import ModelSettings, describe_machine
 
 FEWEST_PAIRS = 5

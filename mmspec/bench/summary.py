@@ -10,9 +10,9 @@ from mmspec.bench.cases import Case
 from mmspec.bench.measuring import Measured
 from mmspec.bench.spread import Spread
 from mmspec.compare.comparison import ratio
+from mmspec.compare.peers import Outcome
 from mmspec.report.report import Report
 from mmspec.report.totals import total
-from mmspec.tasks.asr.peers import Outcome
 
 Quality = Callable[[Sequence[tuple[Case, Outcome]]], float | None]
 """How good outcomes are, given what their cases really hold; None where no case tells."""
@@ -117,6 +117,7 @@ def ours_summary(
         "predicted_speedup": report.predicted_speedup,
         **{name: quality_of(ours, cases, how) for name, how in qualities.items()},
         "faults": list(report.faults),
+        "notes": list(report.notes),
         "report": report.to_dict(),
     }
 

@@ -124,7 +124,7 @@ class CaptionRun(FilesRun):
         request = self._request_for(item)
         if self._comparer is None:
             return self._model.describe(**request), None
-        from mmspec.tasks.asr.peers import Outcome
+        from mmspec.compare.peers import Outcome
 
         asked = self._request.decoding
         if not self._done_reports:

@@ -94,7 +94,7 @@ class Run(FilesRun):
         said, end_to_end_s = self._timed(samples, hypothesis)
         if self._comparer is None:
             return said, samples, None
-        from mmspec.tasks.asr.peers import Outcome
+        from mmspec.compare.peers import Outcome
 
         self._steps.say(f"{path.name}: peers")
         ours = Outcome(said.ids, said.text, said.report.decode_seconds, end_to_end_s, said.report)

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 from mmspec.errors import InputError, OptionError
 from mmspec.modalities.base.options import option
 from mmspec.output.formats import FORMATS, SOUND_FORMATS, output_names
-from mmspec.tasks.settings import PEERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +302,10 @@ def peers_of(names: str, batch: int = 1) -> list[str]:
         OptionError: one that isn't known, or peers for what shares its passes with others.
     """
     peers = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    if not peers:
+        return peers
+    from mmspec.compare.peers import PEERS
+
     for peer in peers:
         if peer not in PEERS:
             raise OptionError(f"--compare: found {peer!r}, expected names among {', '.join(PEERS)}")

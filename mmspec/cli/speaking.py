@@ -141,13 +141,13 @@ class SpeakRun(FilesRun):
         if self._comparer is None:
             bar = FrameBar(self._steps, name)
             return self._model.speak(text, request, streamer=bar), None
-        from mmspec.tasks.asr.peers import Outcome
-        from mmspec.tasks.tts.peers import MMSpecSpeaker, frames_of
+        from mmspec.compare.peers import Outcome
+        from mmspec.tasks.tts.peers import MMSpecPeer, frames_of
 
         asked = request.decoding
         if not self._done_reports:
             self._steps.say("warming up")
-            MMSpecSpeaker(self._model, "ours").run(text, asked.few)
+            MMSpecPeer(self._model, "ours").run(text, asked.few)
             self._comparer.warm_up(text, asked)
             self._steps.say(name)
         start = time.perf_counter()

@@ -18,7 +18,7 @@ from mmspec.tasks.settings import ModelSettings
 def transcribe(
     *files: Annotated[
         Path,
-        argument("FILE", "Recordings: wav, flac, ogg or mp3, any rate.", required=True),
+        argument("FILE", "Recordings: wav, flac, ogg, mp3, m4a, any rate.", required=True),
     ],
     models: ModelSettings,
     decoding: TranscriptionRequest,

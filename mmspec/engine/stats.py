@@ -31,6 +31,7 @@ class Account:
         by_drafter: forward passes of each drafter, and what it knew.
         finish_reason: of the latest session.
         codes: of the sessions whose steps decide frames.
+        notes: what is to be known beside the figures, each once.
         spent: distance from the target's law by emitted step; all 0 where judged exactly.
     """
 
@@ -46,6 +47,7 @@ class Account:
     by_drafter: dict[str, tuple[int, str]] = field(default_factory=dict)
     finish_reason: str = "stop"
     codes: list[CodeShare] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
     spent: list[float] = field(default_factory=list)
 
     def left_for(self, sampling: Sampling) -> Sampling:
@@ -53,6 +55,11 @@ class Account:
         if sampling.approximate is None:
             return sampling
         return replace(sampling, approximate=sampling.approximate.behind(math.fsum(self.spent)))
+
+    def note(self, what: str | None) -> None:
+        """Say something beside the figures, if there is something to be said."""
+        if what is not None:
+            self.notes[what] = None
 
     def add_drafter(self, drafter: Drafter, encoder_runs: int) -> None:
         """Count what a drafter cost, when it is done with a window."""
@@ -81,6 +88,7 @@ class Account:
             exact=approximate is None,
             distance=distance,
             finish_reason=self.finish_reason,
+            notes=tuple(self.notes),
             predicted_speedup=self._predicted(costs),
             conditioning=self.conditioning,
             by_drafter=self.by_drafter,

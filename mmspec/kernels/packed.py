@@ -5,6 +5,10 @@ up to twice as much as one. oneDNN can keep the matrix in the layout that it wan
 that the default kernel doesn't know well it is faster for many rows too. The packed copy is made
 once; it stands in for the layer while a decoder is open or an encoder runs, and the layer is as
 before when the last of them closes. The module's own parameters are never touched.
+
+A weight can change without a trace: a fused optimiser, `.data`, and whoever shares its memory bump
+no version. So whoever opens packed layers has their weights read again, and compared with what was
+packed by a digest of their bytes (benchmarks/packed_weights.py: what that costs).
 """
 
 from __future__ import annotations
@@ -16,6 +20,9 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
+
+from mmspec.kernels.content import digest
+from mmspec.kernels.plain import oddity
 
 # The layout is chosen for a number of rows; speculative blocks are a handful of rows, and of the
 # hints tried (1, 6, 16) this one was the fastest from 1 to 48 rows: benchmarks/packed_linears.py.
@@ -55,13 +62,18 @@ class Pack:
         # Kept, so that no other weight can turn up at its address.
         self._weight = layer.weight.detach()
         self._version = _version(layer.weight)
+        self._digest = digest(self._weight)
         self._packed = torch.ops.mkldnn._reorder_linear_weight(self._weight.contiguous(), rows)
 
     def is_stale(self) -> bool:
-        """Whether the layer's weight was replaced or written to since."""
+        """Whether the layer's weight was replaced, or written to in a way that torch counts."""
         weight = self.layer.weight
         replaced = weight.data_ptr() != self._weight.data_ptr()
         return replaced or _version(weight) != self._version
+
+    def holds(self) -> bool:
+        """Whether what was packed is the layer's weight, byte for byte; reads all of it."""
+        return not self.is_stale() and digest(self.layer.weight) == self._digest
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output, packed unless gradients, another dtype or a new weight forbid it."""
@@ -105,7 +117,7 @@ class PackedLinears:
         return PackedLinears(self._layers, self._rows)
 
     def open(self) -> PackedLinears:
-        """Pack what isn't packed yet, and let the packs stand in for their layers.
+        """Pack what isn't packed, or changed since, and let the packs stand in for their layers.
 
         A layer that another decoder has packed already is shared.
         """
@@ -114,7 +126,8 @@ class PackedLinears:
                 self._opened = [layer for layer in self._layers if _packable(layer)]
                 self._packs = [self._pack_of(layer) for layer in self._opened]
                 for pack in self._packs:
-                    if _users.get(pack.layer, 0) == 0:
+                    standing_in = vars(pack.layer).get("forward")
+                    if standing_in is None or standing_in.__self__ is not pack:
                         vars(pack.layer)["forward"] = pack.forward
                     _users[pack.layer] = _users.get(pack.layer, 0) + 1
         return self
@@ -131,7 +144,7 @@ class PackedLinears:
 
     def _pack_of(self, layer: nn.Linear) -> Pack:
         pack = _packs.get(id(layer))
-        if pack is None or pack.layer is not layer or pack.is_stale():
+        if pack is None or pack.layer is not layer or not pack.holds():
             pack = _packs[id(layer)] = Pack(layer, self._rows)
         return pack
 
@@ -148,12 +161,8 @@ class PackedLinears:
 
 
 def _packable(layer: nn.Linear) -> bool:
-    return (
-        type(layer) is nn.Linear
-        and packing_pays(layer.weight.device, layer.weight.dtype)
-        and (_users.get(layer, 0) > 0 or "forward" not in vars(layer))
-        and not layer._forward_hooks
-        and not layer._forward_pre_hooks
+    return oddity(layer, nn.Linear, stand_in=Pack) is None and packing_pays(
+        layer.weight.device, layer.weight.dtype
     )
 
 

@@ -88,6 +88,7 @@ def _facts(report: Report) -> list[tuple[str, object]]:
     if report.predicted_speedup is not None:
         facts.append(("predicted", f"{report.predicted_speedup:.2f}× of an ordinary step loop"))
     facts += [("fault", plain_text(fault, "yellow")) for fault in report.faults]
+    facts += [("note", plain_text(note)) for note in report.notes]
     return facts
 
 

@@ -11,7 +11,11 @@ from mmspec.proposals.model import ModelDrafter
 
 @dataclass
 class EarlyExitDrafter(ModelDrafter):
-    """A model drafter whose state is lent by the target: there is nothing to catch up with."""
+    """A model drafter whose state is lent by the target: there is nothing to catch up with.
+
+    It reads what the target has yet to read. Behind the prompt that is nothing, and a round without
+    a draft costs no forward pass there: the row that decides has been made with the prompt.
+    """
 
     name: str = "early-exit"
     conditioning: str = "shared"
@@ -21,6 +25,9 @@ class EarlyExitDrafter(ModelDrafter):
         return Outlook("early exit", first=0.5, rest=0.6, available=self._room(prefix))
 
     def propose(self, prefix: Prefix, limit: int, pick: Pick) -> Proposal:
-        """Draft from where the target's state ends."""
-        self.model.state.follow_lender()
+        """Draft from where the target's state ends; nothing where it holds the whole prefix."""
+        state = self.model.state
+        state.follow_lender()
+        if state.length == len(prefix):
+            return Proposal()
         return super().propose(prefix, limit, pick)

@@ -41,6 +41,8 @@ class Report:
             measured in this run; None where no block was measured.
         exact: whether nothing approximate was asked for.
         faults: what went wrong with a drafter, one line each; the output is unaffected.
+        notes: what is to be known beside the figures, one line each: that the library's own forward
+            ran, and why.
         by_class: of grounded and of syntactic units; None where that wasn't asked for.
         depth_forwards: passes of the target's depth decoder, where it has one; the backbone's are
             `target_forwards`.
@@ -73,6 +75,7 @@ class Report:
     predicted_speedup: float | None = None
     exact: bool = True
     faults: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     by_class: Mapping[str, ClassShare] | None = None
     by_codebook: CodeShare | None = None
     depth_forwards: int = 0

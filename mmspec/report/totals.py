@@ -64,6 +64,7 @@ def total(reports: Sequence[Report]) -> Report:
         by_class=_by_class(reports),
         by_codebook=_by_codebook(reports),
         faults=tuple(dict.fromkeys(fault for report in reports for fault in report.faults)),
+        notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
     )
 
 

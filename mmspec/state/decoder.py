@@ -84,7 +84,7 @@ class DecoderState:
 
         For a drafter that is the beginning of the same decoder: what those layers hold of the
         committed prefix is the same, so it isn't computed twice. What the borrower writes behind
-        the committed prefix, the lender's next block overwrites.
+        the lender's positions, the lender's next block overwrites; those it can't write.
 
         Raises:
             StateError: nothing has been written yet, so there is no memory to lend.
@@ -173,11 +173,13 @@ class DecoderState:
         """Announce a forward pass over `size` new positions; the length moves if it succeeds.
 
         Raises:
-            StateError: a block is open already, or it doesn't fit into the capacity.
+            StateError: a block is open already, it doesn't fit into the capacity, or the memory is
+                lent and its owner has filled those positions.
         """
         self._check_open()
         if self._block is not None:
             raise StateError("a forward pass is running on this state: it has one owner at a time")
+        self._check_not_lent(self._length)
         if size < 1 or self._length + size > self.capacity:
             raise StateError(
                 f"a block of {size} positions doesn't fit: {self._length} of {self.capacity} "
@@ -225,8 +227,10 @@ class DecoderState:
             path: indices into the tree, rising.
 
         Raises:
-            StateError: the path isn't among the positions that the state holds.
+            StateError: the path isn't among the positions that the state holds, or the memory is
+                lent and its owner has filled those positions.
         """
+        self._check_not_lent(start)
         end = start + len(path)
         if any(later <= index for index, later in itertools.pairwise(path)):
             raise StateError(f"path {tuple(path)} doesn't rise")
@@ -248,6 +252,23 @@ class DecoderState:
         """Make everything held so far conditioning: it can't be rolled back any more."""
         self._check_open()
         self.frozen = self._length
+
+    def copy_to(self, cache: Cache) -> None:
+        """Append everything held to a cache of the library's, as its own decoding fills one.
+
+        Args:
+            cache: empty; with cross-attention in two halves.
+        """
+        self._check_open()
+        crossing = isinstance(cache, EncoderDecoderCache)
+        own = cache.self_attention_cache if crossing else cache
+        for index, layer in enumerate(self._layers):
+            if layer.is_initialized:  # a prompt without an image leaves its layers empty
+                held = self._length if isinstance(layer, GrowingLayer) else layer.get_seq_length()
+                own.update(layer.keys[:, :, :held], layer.values[:, :, :held], index)
+        for index, layer in enumerate(self._conditioning):
+            cache.cross_attention_cache.update(layer.keys, layer.values, index)
+            cache.is_updated[index] = True
 
     def mark(self) -> Mark:
         """A handle to the present position."""
@@ -291,6 +312,14 @@ class DecoderState:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _check_not_lent(self, start: int) -> None:
+        """Raise where a block from `start` on would overwrite what the lender goes on from."""
+        if self._lender is not None and start < self._lender.length:
+            raise StateError(
+                f"can't write from position {start} on: this memory is lent, and its owner has "
+                f"filled {self._lender.length} positions (follow_lender() takes them over)"
+            )
 
     def _check_open(self) -> None:
         if self._closed:

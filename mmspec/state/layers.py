@@ -18,8 +18,16 @@ if TYPE_CHECKING:
     from mmspec.state.decoder import DecoderState
 
 
+ROOM = 2048
+"""Positions beyond its first block that a layer has room for at once, where so many can come."""
+
+
 class GrowingLayer(CacheLayerMixin):
     """Keys and values of one self-attention layer, `[R, H, C, D]`, written in place.
+
+    There is room for the whole capacity C, or for the `ROOM` positions that follow the first
+    block; it doubles where more come. So nothing is copied in a request of usual length, and a
+    limit that nobody means (a billion new tokens) costs nothing.
 
     The layer stores no length: the state that owns it does, once for all layers. A forward pass
     that fails half-way therefore leaves nothing to undo, the slots past the length are garbage.
@@ -34,19 +42,29 @@ class GrowingLayer(CacheLayerMixin):
         self.keys: Tensor
         self.values: Tensor
         self.is_initialized: bool
-        self._owner = owner
+        self._owner, self._lender = owner, lender
         if lender is not None:  # the same memory, under another owner's length
-            self.keys, self.values = lender.keys, lender.values
-            self.is_initialized = lender.is_initialized
+            self._take_over(lender)
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Allocate room for the whole capacity, shaped like the first block that is written."""
-        capacity = self._owner.capacity
-        self.keys = key_states.new_empty(*key_states.shape[:2], capacity, key_states.shape[3])
-        self.values = value_states.new_empty(
-            *value_states.shape[:2], capacity, value_states.shape[3]
-        )
+        """Allocate memory shaped like the first block that is written."""
+        room = min(self._owner.capacity, key_states.shape[2] + ROOM)
+        self.keys = key_states.new_empty(*key_states.shape[:2], room, key_states.shape[3])
+        self.values = value_states.new_empty(*value_states.shape[:2], room, value_states.shape[3])
         self.is_initialized = True
+
+    def _make_room(self, end: int) -> None:
+        """See to it that `end` positions fit; where they don't, what is there moves."""
+        if self._lender is not None:
+            self._lender._make_room(end)
+            self._take_over(self._lender)
+        elif end > self.keys.shape[2]:
+            room = min(self._owner.capacity, max(end, 2 * self.keys.shape[2]))
+            self.keys, self.values = _widened(self.keys, room), _widened(self.values, room)
+
+    def _take_over(self, lender: GrowingLayer) -> None:
+        self.keys, self.values = lender.keys, lender.values
+        self.is_initialized = lender.is_initialized
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
@@ -59,12 +77,14 @@ class GrowingLayer(CacheLayerMixin):
         start, end = self._owner.open_span(key_states.shape[2])
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+        self._make_room(end)
         self.keys[:, :, start:end] = key_states
         self.values[:, :, start:end] = value_states
         return self.keys[:, :, :end], self.values[:, :, :end]
 
     def move(self, positions: Sequence[int], start: int) -> None:
         """Copy what stands at some positions to `start` and those behind it."""
+        self._make_room(0)  # lent memory may have moved
         index = torch.tensor(positions, device=self.keys.device)
         for memory in (self.keys, self.values):
             memory[:, :, start : start + len(positions)] = memory.index_select(2, index)
@@ -145,6 +165,13 @@ class FrozenLayer(CacheLayerMixin):
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Refused: it would copy the conditioning."""
         raise StateError("conditioning is frozen: it can't be reordered")
+
+
+def _widened(memory: Tensor, room: int) -> Tensor:
+    """The same positions in a memory with room for more."""
+    wider = memory.new_empty(*memory.shape[:2], room, memory.shape[3])
+    wider[:, :, : memory.shape[2]] = memory
+    return wider
 
 
 def poison(layer: GrowingLayer, start: int) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from mmspec.engine.processor_copies import with_copies
 from mmspec.errors import OptionError
 from mmspec.modalities.base.pair import Draft
 
@@ -38,34 +37,39 @@ R = TypeVar("R")
 class Loaded(ABC, Generic[C, R]):
     """A target with a kind of drafter, loaded once and used for many inputs.
 
+    Attributes:
+        task: the name of its room, see `registry.TASKS`.
+
     Args:
         target: the checkpoint.
         draft: the kind of drafter.
     """
 
+    task: ClassVar[str]
+
     def __init__(self, target: C, draft: Draft) -> None:
-        self._target, self._draft = target, draft
+        self.checkpoint, self.draft = target, draft
         self._closed = False
 
     @property
     def model(self) -> Any:
         """The target, transformers' own object."""
-        return self._target.model
+        return self.checkpoint.model
 
     @property
     def processor(self) -> Any:
         """The target's processor."""
-        return self._target.processor
+        return self.checkpoint.processor
 
     @property
     def descriptor(self) -> Any:
         """The target's factorization."""
-        return self._target.steps
+        return self.checkpoint.steps
 
     @property
     def draft_name(self) -> str:
         """The kind of drafter, as in reports."""
-        return self._draft.name
+        return self.draft.name
 
     @abstractmethod
     def outcomes(
@@ -74,12 +78,12 @@ class Loaded(ABC, Generic[C, R]):
         """Several requests side by side, each with options of its own, as they are done."""
 
     def _all(self, requests: Iterable[Mapping[str, Any]], batch: int) -> list[R]:
-        """Several requests side by side, in order, each with processors and criteria of its own.
+        """Several requests side by side, in order.
 
         Raises:
             MMSpecError: the first that failed, once the others are done.
         """
-        outcomes = dict(self.outcomes(map(with_copies, requests), batch))
+        outcomes = dict(self.outcomes(requests, batch))
         for number in sorted(outcomes):
             if isinstance(failure := outcomes[number], Exception):
                 raise failure

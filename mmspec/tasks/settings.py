@@ -14,10 +14,6 @@ from mmspec.modalities.base.options import option
 MOST_THREADS = 1024
 """OpenMP ends the process where the system gives it no more threads."""
 
-PEERS = ("plain", "hf", "hf-assisted")
-"""What mmspec is compared with: itself without speculation, transformers, and its speculation."""
-
-
 WHAT_FOR = {
     "Transcriber": "listens: mmspec transcribe",
     "Viewer": "looks: mmspec caption or ocr",

@@ -39,7 +39,7 @@ class Medium:
 
 
 def split(family: Family, model: Any, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The inputs of each row, unpadded; a single row's are left as they are.
+    """The inputs of each row, without padding in front; a single row's are left as they are.
 
     Raises:
         InputError: a prompt without ids, one with more or fewer positions for media than those
@@ -62,17 +62,45 @@ def split(family: Family, model: Any, inputs: Mapping[str, Any]) -> list[dict[st
     theirs = _dealt_out(family, model, ids, family.media(model, inputs))
     if rows == 1:
         return [dict(inputs)]
-    mask = inputs.get("attention_mask")
-    there = torch.ones_like(ids) if mask is None else mask
+    mask, stands = inputs.get("attention_mask"), torch.tensor(sorted(family.reserved(model)))
+    kept = torch.ones_like(ids) if mask is None else mask
+    there = [behind_padding(kept[row], ids[row], stands.to(ids)) for row in range(rows)]
     return [
         {
-            name: _part(name, value, ids.shape, row, there[row] != 0)
+            name: _part(name, value, ids.shape, row, there[row])
             for name, value in inputs.items()
             if name not in family.media_inputs
         }
         | family.packed([medium.tensors for medium in theirs[row]])
         for row in range(rows)
     ]
+
+
+def behind_padding(mask: Tensor, ids: Tensor, stands: Tensor) -> Tensor:
+    """Which positions of a prompt are left without its padding.
+
+    Padding in front changes nothing that follows. Any other is read in its place, and one over an
+    image's place has the image: these stay.
+
+    Args:
+        mask: 0 where the prompt is padded `[P]`.
+        ids: the prompt `[P]`.
+        stands: ids that stand for images or sounds.
+
+    Returns:
+        Bools `[P]`.
+
+    Example:
+        >>> ids, image = torch.tensor([0, 9, 5]), torch.tensor([9])
+        >>> behind_padding(torch.tensor([0, 1, 1]), ids, image).tolist()
+        [False, True, True]
+        >>> behind_padding(torch.tensor([0, 0, 1]), ids, image).tolist()
+        [True, True, True]
+    """
+    there = mask != 0
+    in_front = bool((there.long().diff() >= 0).all() & there[-1:].all())
+    over_media = bool(torch.isin(ids[~there], stands).any())
+    return there if in_front and not over_media else torch.ones_like(there)
 
 
 def _dealt_out(

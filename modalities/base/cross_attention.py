@@ -20,12 +20,6 @@ from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.base.prepared_target import Opened
 from mmspec.state import DecoderState
 
-TEXT = (
-    ("input_ids", "attention_mask", "cross_attention_mask"),
-    ("decoder_input_ids", "decoder_attention_mask"),
-)
-"""Texts that can be padded, their masks, and what else has an entry for each of their positions."""
-
 
 class CrossingTarget(DecoderTarget):
     """A decoder with cross-attention, opened on a prompt.
@@ -73,7 +67,10 @@ class CrossingFamily(Family):
         return self.encoder_states(prepared).shape[1]
 
     def rows(self, model: Any, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The inputs of each row of a batch, as its own call of `generate` takes them: unpadded."""
+        """The inputs of each row of a batch, as its own call of `generate` takes them.
+
+        Padding stays: not every encoder or decoder leaves it out where a mask says so.
+        """
         return rows_of(inputs)
 
     def target_class(self, model: Any) -> Any:
@@ -101,8 +98,7 @@ class CrossingFamily(Family):
 def rows_of(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A batch whose inputs all have an axis of rows in front, row by row.
 
-    Padding goes, where a mask tells it from words; a single row is left as it is. The tensors are
-    copies: not every `generate` leaves its inputs alone.
+    The tensors are copies: not every `generate` leaves its inputs alone.
 
     Raises:
         InputError: not as many rows of one as of another, or what can't be taken apart.
@@ -119,11 +115,10 @@ def rows_of(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
     count = next(iter(counts), 1)
     if count > 1:
         _check_plain(others, count)
-    rows = [
-        {name: value[row : row + 1].clone() for name, value in tensors.items()}
+    return [
+        {**{name: value[row : row + 1].clone() for name, value in tensors.items()}, **others}
         for row in range(count)
     ]
-    return [{**(_unpadded(row) if count > 1 else row), **others} for row in rows]
 
 
 def _check_plain(inputs: Mapping[str, Any], count: int) -> None:
@@ -133,12 +128,3 @@ def _check_plain(inputs: Mapping[str, Any], count: int) -> None:
                 f"{name}: can't tell which part belongs to which of {count} rows; pass them one "
                 "by one"
             )
-
-
-def _unpadded(row: dict[str, Tensor]) -> dict[str, Tensor]:
-    """One row without the positions that a mask leaves out of its text."""
-    for ids, mask, *along in TEXT:
-        if ids in row and mask in row and row[ids].shape == row[mask].shape:
-            there = row[mask][0] != 0
-            row |= {name: row[name][:, there] for name in (ids, mask, *along) if name in row}
-    return row

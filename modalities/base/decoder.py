@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from mmspec.compat import cache_argument, takes_argument
 from mmspec.errors import ModelError
 from mmspec.kernels import PackedLinears, worth_packing
+from mmspec.modalities.base.layers import mixes_rows
 from mmspec.state import DecoderState
 from mmspec.target import Pass
 
@@ -30,7 +31,12 @@ class BlockTarget(ABC):
         device: where blocks go.
         packed: packed layers that serve this decoder, closed with it.
         vocab_size: width of the head's rows; None: as its weight says.
+
+    Attributes:
+        note: what a report has to say of how blocks run here; None: nothing.
     """
+
+    note: str | None = None
 
     def __init__(
         self,
@@ -172,14 +178,26 @@ def tree_shape(parents: Sequence[int], length: int, device: torch.device) -> tup
     return torch.tensor(positions, device=device), sees.to(device)
 
 
+def end_units(config: Any) -> frozenset[int]:
+    """Units that a generation config ends an output with; none is legal, then its length does."""
+    ends = config.eos_token_id
+    return frozenset([] if ends is None else ends if isinstance(ends, list) else [ends])
+
+
 def check_inference_mode(model: nn.Module, role: str) -> None:
     """Raise where a model is in training mode: dropout would make its output a lottery.
 
     Raises:
-        ModelError: says what to do.
+        ModelError: it is, or computes a block's rows from each other; says what to do.
     """
     if model.training:
         raise ModelError(f"the {role} is in training mode: call .eval() on it first")
+    if mixes_rows(model):
+        raise ModelError(
+            f"the {role} has dynamically quantised layers, whose scale is that of all rows of a "
+            "block: a block says other ids than ordinary steps; use weights of a fixed scale, or "
+            "transformers' own generate"
+        )
 
 
 def block_layers(decoder: nn.Module, head: nn.Module) -> list[nn.Module]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.base.batch import Medium, joined, split
-from mmspec.modalities.base.decoder import block_layers
+from mmspec.modalities.base.decoder import block_layers, end_units
 from mmspec.modalities.base.prefix_decoder import PrefixTarget
 from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.base.prepared_target import Opened
@@ -78,8 +78,7 @@ class Family:
 
     def ends(self, model: Any) -> frozenset[int]:
         """Units that end an output, unless a request says otherwise."""
-        ends = model.generation_config.eos_token_id
-        return frozenset([] if ends is None else ends if isinstance(ends, list) else [ends])
+        return end_units(model.generation_config)
 
     def reserved(self, model: Any) -> frozenset[int]:
         """Ids that stand for what isn't text: they are never drafted."""

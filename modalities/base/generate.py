@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -85,32 +86,47 @@ def prompt_length(model: Any, inputs: Mapping[str, Any]) -> int:
     return 0 if prompt is None else prompt.shape[1]
 
 
-def filler(inputs: Mapping[str, Any], pad: int) -> int:
-    """What stands where a batch of prompts is padded: what is there already, else `pad`."""
-    ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
-    if not isinstance(ids, Tensor) or mask is None or mask.shape != ids.shape:
-        return pad
-    padding = ids[mask == 0]
-    return int(padding[0]) if len(padding) else pad
+def wanted(model: Any, options: Mapping[str, Any], name: str) -> Any:
+    """What a call of `generate` goes by: an option, else its config's word, else the model's."""
+    configs = (options.get("generation_config"), model.generation_config)
+    said = (options, *(vars(config) for config in configs if config is not None))
+    return next((of[name] for of in said if of.get(name) is not None), None)
 
 
-def without_padding(model: Any, options: Mapping[str, Any], padding: int) -> dict[str, Any]:
-    """A row's options of `generate`: limits on a batch's length count padding, and it has none.
+def begin_apart(model: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
+    """Whether some decoders' prompts of a batch begin with the start, and others don't.
+
+    Where none does, `generate` puts it in front of all of them: a row by itself can't tell.
+    """
+    prompts = (inputs.get(name) for name in ("decoder_input_ids", "input_ids"))
+    ids = next((ids for ids in prompts if ids is not None), None)
+    if not model.config.is_encoder_decoder or ids is None:
+        return False
+    start = wanted(model, options, "decoder_start_token_id")
+    begin = ids[:, :1] == (wanted(model, options, "bos_token_id") if start is None else start)
+    return bool(begin.any() and not begin.all())
+
+
+def of_row(
+    model: Any, options: Mapping[str, Any], padding: int, spent_s: float = 0.0
+) -> dict[str, Any]:
+    """A row's options of `generate`, where the rows of a batch are decoded one after the other.
+
+    Limits on a batch's length count its padding, of which the row has less; its limit on time is
+    one for all rows.
 
     Args:
         model: whose generation config fills in what the options leave open.
         options: of the whole batch.
         padding: positions that the row's prompt is shorter than the batch is wide.
+        spent_s: seconds that rows before it have taken.
     """
-    given = options.get("generation_config")
-    configs = [vars(config) for config in (given, model.generation_config) if config is not None]
-
-    def wanted(name: str) -> Any:
-        return next((of[name] for of in (options, *configs) if of.get(name) is not None), None)
-
+    given, of_call = options.get("generation_config"), partial(wanted, model, options)
     pairs = (("max_length", "max_new_tokens"), ("min_length", "min_new_tokens"))
-    counted = [name for name, without_prompt in pairs if wanted(without_prompt) is None]
-    limits = {name: wanted(name) - padding for name in counted if padding and wanted(name)}
+    counted = [name for name, without_prompt in pairs if of_call(without_prompt) is None]
+    limits = {name: of_call(name) - padding for name in counted if padding and of_call(name)}
+    if spent_s and of_call("max_time") is not None:
+        limits["max_time"] = of_call("max_time") - spent_s
     if not limits or given is None:
         return {**options, **limits}
     config = copy.deepcopy(given)

@@ -85,6 +85,17 @@ class Request:
             ours["further"] = {**self.further, **further}
         return replace(self, **ours)
 
+    @property
+    def apart(self) -> Self:
+        """The same with processors and criteria of its own, for one of several requests."""
+        from mmspec.engine.processor_copies import with_copies
+
+        both = {
+            "logits_processor": self.logits_processor,
+            "stopping_criteria": self.stopping_criteria,
+        }
+        return replace(self, **with_copies(both))
+
     def to_dict(self) -> dict[str, Any]:
         """What is wanted, as plain data; what is for Python alone is left out."""
         return {

@@ -100,6 +100,7 @@ class Pair(Generic[C]):
     ) -> Iterator[Session]:
         """A session behind a prompt that was read, with a drafter of this pair's kind."""
         drafter, runs = self.draft.open(opening), opening.drafter_encoder_runs
+        account.note(opening.target.note)
         device = opening.target.device
         try:
             chooser = units.chooser(account.left_for(sampling), device)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 from transformers import LogitsProcessorList, StoppingCriteriaList
+from transformers.cache_utils import Cache
 from transformers.generation import GenerationMode
 from transformers.generation.stopping_criteria import StopStringCriteria
 
@@ -45,6 +46,7 @@ class Prepared:
         criteria: prepared stopping criteria.
         config: prepared generation config.
         inputs: what else the model's forward takes: pixels or their features, positions, masks.
+        cache: gets what the decoder remembers in the end; None where nobody asks for it.
     """
 
     model: Any
@@ -53,6 +55,7 @@ class Prepared:
     criteria: StoppingCriteriaList
     config: Any
     inputs: Mapping[str, Any]
+    cache: Cache | None = field(default=None, kw_only=True)
 
     @property
     def prompt(self) -> list[int]:

@@ -113,6 +113,8 @@ def session(
             scores=scores,
         ) as opened:
             yield opened
+        if prepared.cache is not None:
+            target.state.copy_to(prepared.cache)
     finally:
         account.target_forwards += target.forwards
         target.close()

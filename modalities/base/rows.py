@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.cache_utils import EncoderDecoderCache
 
 from mmspec.engine import Scores
 from mmspec.report.report import Report
@@ -15,11 +16,15 @@ from mmspec.report.report import Report
 
 @dataclass
 class Row:
-    """One decoded row: emitted ids, rows of scores where collected, and its report."""
+    """One decoded row: emitted ids, rows of scores where collected, and its report.
+
+    `memory` is what its decoder remembers, where that was asked for.
+    """
 
     ids: list[int]
     scores: Scores | None
     report: Report
+    memory: EncoderDecoderCache | None = None
 
 
 def collects_scores(config: Any) -> bool:
@@ -28,44 +33,21 @@ def collects_scores(config: Any) -> bool:
     return bool(config.return_dict_in_generate and wanted)
 
 
-def padded(rows: Sequence[Sequence[int]], prompts: Tensor, pad: int | None) -> Tensor:
+def padded(rows: Sequence[Sequence[int]], prompts: Tensor, pad: int) -> Tensor:
     """Prompts and emitted ids side by side `[rows, length]`, padded on the right."""
-    longest = max(len(ids) for ids in rows)
-    filled = [[*ids, *[pad or 0] * (longest - len(ids))] for ids in rows]
-    emitted = torch.tensor(filled, dtype=torch.long, device=prompts.device)
-    return torch.cat([prompts, emitted.view(len(rows), longest)], dim=1)
+    return torch.cat([prompts, filled_up(rows, pad, prompts.device)], dim=1)
 
 
-def side_by_side(
-    rows: Sequence[Sequence[int]],
-    prompts: Sequence[int],
-    pad: int,
-    device: torch.device,
-    front: int | None = None,
-) -> Tensor:
-    """Rows that were decoded one by one, as a batch: prompts end in one column.
-
-    Args:
-        rows: prompt and emitted ids of each.
-        prompts: lengths of the prompts.
-        pad: what fills the end.
-        device: of the result.
-        front: what fills the beginning; None: the same.
-
-    Returns:
-        `[rows, length]`.
+def filled_up(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> Tensor:
+    """Rows of ids as one tensor `[rows, length]`, padded on the right.
 
     Example:
-        >>> side_by_side([[5, 1, 2], [6, 7, 3]], [1, 2], 0, torch.device("cpu")).tolist()
-        [[0, 5, 1, 2], [6, 7, 3, 0]]
+        >>> filled_up([[5, 1], [6, 7, 3]], 0, torch.device("cpu")).tolist()
+        [[5, 1, 0], [6, 7, 3]]
     """
-    widest, front = max(prompts), pad if front is None else front
-    longest = max(len(ids) - prompt for ids, prompt in zip(rows, prompts, strict=True))
-    filled = []
-    for ids, prompt in zip(rows, prompts, strict=True):
-        before, behind = widest - prompt, longest - (len(ids) - prompt)
-        filled.append([*[front] * before, *ids, *[pad] * behind])
-    return torch.tensor(filled, dtype=torch.long, device=device)
+    longest = max(len(ids) for ids in rows)
+    filled = [[*ids, *[pad] * (longest - len(ids))] for ids in rows]
+    return torch.tensor(filled, dtype=torch.long, device=device).view(len(rows), longest)
 
 
 def steps_of_scores(rows: Sequence[Row], kind: str) -> tuple[Tensor, ...]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-import soundfile
 import soxr
 
-from mmspec.modalities.media.containers import check_whole, describe_junk
-from mmspec.modalities.media.inputs import check_readable, is_tensor, refuse
+from mmspec.modalities.media.audio_files import read_audio
+from mmspec.modalities.media.inputs import is_tensor, refuse
 
 if TYPE_CHECKING:
     import torch
@@ -23,10 +22,14 @@ if TYPE_CHECKING:
 SHORTEST_S = 0.01
 """One hop of a spectrogram: shorter clips hold nothing that could be heard."""
 
+LOUDEST = 8.0
+"""Of samples whose full scale is 1: some overshoot it, but not eightfold; 16-bit ones do."""
+
+SIXTEEN_BITS = 2**15
+"""Full scale of 16-bit samples."""
+
 MOST_CHANNELS = 16
 """A longer axis of an array is taken for time, never for channels."""
-
-FORMATS = "wav, flac, ogg or mp3"
 
 
 def load_audio(
@@ -38,9 +41,9 @@ def load_audio(
     """Read, mix down and resample audio.
 
     Args:
-        source: a file that libsndfile reads (wav, flac, ogg, mp3, ...), or samples `[n]`,
-            `[channels, n]` or `[n, channels]` as a NumPy array or a torch tensor. Integer samples
-            are scaled to -1..1.
+        source: a file that FFmpeg reads (wav, flac, ogg, mp3, m4a, ...), or samples `[n]`,
+            `[channels, n]` or `[n, channels]` as a NumPy array or a torch tensor. Floats are on a
+            scale of -1..1, integers on that of their type.
         sampling_rate: Hz; needed for samples, checked against the header for a file.
         target_rate: Hz of what is returned.
 
@@ -58,7 +61,7 @@ def load_audio(
     """
     if isinstance(source, str | Path):
         name = str(source)
-        samples, rate = _read_file(Path(source), name)
+        samples, rate = read_audio(Path(source), name)
         if sampling_rate is not None and sampling_rate != rate:
             refuse(
                 name, f"a sampling rate of {rate} Hz in the file", f"{sampling_rate} Hz, as given"
@@ -66,8 +69,11 @@ def load_audio(
     else:
         name = "audio array"
         samples, rate = _to_numpy(source, name), _checked_rate(sampling_rate, name)
+        if is_small_for_its_type(samples):
+            refuse_scale(samples, name)
     mono = _mono(_scaled(samples, name), name)
     _check_samples(mono, rate, name)
+    _check_scale(mono, name)
     return _resampled(mono.astype(np.float32), rate, target_rate)
 
 
@@ -89,7 +95,37 @@ def chunk_samples(samples: np.ndarray | torch.Tensor) -> np.ndarray:
     name = "audio chunk"
     mono = _mono(_scaled(_to_numpy(samples, name), name), name)
     _check_finite(mono, name)
+    _check_scale(mono, name)
     return mono.astype(np.float32)
+
+
+def is_small_for_its_type(samples: np.ndarray | torch.Tensor) -> bool:
+    """Whether there is sound, in integers of more than 16 bits, that 16 bits would hold.
+
+    On the scale of its type that is silence; so it is on another one. Digital silence is neither.
+
+    Example:
+        >>> [is_small_for_its_type(np.array([3, peak])) for peak in (2**14, 2**30)]
+        [True, False]
+    """
+    samples = _to_numpy(samples, "audio array")
+    if samples.dtype.kind != "i" or samples.dtype.itemsize <= 2 or not samples.any():
+        return False
+    return int(samples.min()) >= -SIXTEEN_BITS and int(samples.max()) <= SIXTEEN_BITS
+
+
+def refuse_scale(samples: np.ndarray | torch.Tensor, name: str) -> NoReturn:
+    """Say that these are 16-bit samples in a wider type.
+
+    Raises:
+        InputError: always.
+    """
+    kind = str(samples.dtype).removeprefix("torch.")
+    refuse(
+        name,
+        f"samples of type {kind} that are all between -32768 and 32768: silence on its scale",
+        "int16 for 16-bit samples (samples.astype('int16')), or floats between -1 and 1",
+    )
 
 
 def duration_s(samples: np.ndarray, rate: int = 16_000) -> float:
@@ -108,26 +144,6 @@ def _resampled(mono: np.ndarray, rate: int, target_rate: int) -> np.ndarray:
     length = math.ceil(len(mono) * target_rate / rate)
     resampled = soxr.resample(mono, rate, target_rate, quality="soxr_hq")[:length]
     return np.pad(resampled, (0, length - len(resampled)))
-
-
-def _read_file(path: Path, name: str) -> tuple[np.ndarray, int]:
-    """Samples `[n, channels]` in float32 and their rate."""
-    check_readable(path, name, f"an audio file ({FORMATS})")
-    fault = check_whole(path)
-    if fault is not None:
-        refuse(name, fault, "a whole file")
-    try:
-        with soundfile.SoundFile(str(path)) as file:
-            promised, rate = file.frames, file.samplerate
-            samples = file.read(dtype="float32", always_2d=True)
-    except (soundfile.LibsndfileError, RuntimeError) as error:
-        reason = str(error).rsplit(": ", 1)[-1].strip().rstrip(".")
-        refuse(name, describe_junk(path, reason), f"audio ({FORMATS})")
-    # mp3 decoders may drop up to one frame of 1152 samples at an edge
-    if len(samples) + 1152 < promised:
-        found = f"{len(samples)} of the {promised} samples that its header promises (truncated?)"
-        refuse(name, found, "a whole file")
-    return samples, rate
 
 
 def _to_numpy(source: Any, name: str) -> np.ndarray:
@@ -188,6 +204,16 @@ def _check_samples(samples: np.ndarray, rate: int, name: str) -> None:
     if not samples.any():
         found = f"silence (all {len(samples)} samples are zero)"
         refuse(name, found, "a recording with some sound in it")
+
+
+def _check_scale(samples: np.ndarray, name: str) -> None:
+    loudest = float(np.abs(samples).max(initial=0.0))
+    if loudest > LOUDEST:
+        refuse(
+            name,
+            f"samples up to {loudest:.6g}",
+            "floats between -1 and 1 (divide 16-bit samples by 32768, or give them as int16)",
+        )
 
 
 def _check_finite(samples: np.ndarray, name: str) -> None:

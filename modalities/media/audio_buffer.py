@@ -8,7 +8,10 @@ import numpy as np
 import soxr
 
 from mmspec.errors import InputError
-from mmspec.modalities.media.audio import chunk_samples
+from mmspec.modalities.media.audio import chunk_samples, is_small_for_its_type, refuse_scale
+
+DOUBTFUL_S = 1.0
+"""Seconds of sound after which integers that stay small for their type are taken for misscaled."""
 
 
 class IncomingAudio:
@@ -36,6 +39,9 @@ class IncomingAudio:
         self._given_rate: int | None = None
         self._resampler: Any = None
         self._finished = False
+        self._is_loud = False
+        self._small: Any = None
+        self._small_count = 0
 
     @property
     def end(self) -> int:
@@ -50,11 +56,13 @@ class IncomingAudio:
             rate: Hz, the same for every chunk; None: as before, at first `target_rate`.
 
         Raises:
-            InputError: samples that can't be used, or another rate; nothing was taken then.
+            InputError: samples that can't be used, or another rate; nothing was taken then. Also
+                16-bit samples in a wider type, after a second of them.
         """
         if self._finished:
             raise InputError("audio chunk: found audio behind the stream's end, expected none")
         mono = chunk_samples(samples)
+        self._check_scale(samples, len(mono), self._rate if rate is None else rate)
         if self._given_rate is None or rate is not None:
             self._check_rate(rate)
         if self._resampler is not None:
@@ -62,8 +70,14 @@ class IncomingAudio:
         self._coming.append(mono)
 
     def finish(self) -> None:
-        """Nothing more comes: what the resampler still holds is added."""
+        """Nothing more comes: what the resampler still holds is added.
+
+        Raises:
+            InputError: all that came were 16-bit samples in a wider type.
+        """
         self._finished = True
+        if self._small is not None:
+            refuse_scale(self._small, "audio chunk")
         if self._resampler is not None:
             self._coming.append(self._resampler.resample_chunk(np.zeros(0, np.float32), last=True))
             self._resampler = None
@@ -79,6 +93,20 @@ class IncomingAudio:
         """What comes before `start` isn't needed any more."""
         self._held = self.between(start, self.end).copy()
         self.start = start
+
+    def _check_scale(self, samples: Any, count: int, rate: Any) -> None:
+        """Refuse a stream of 16-bit samples in a wider type, once there was a second of them.
+
+        A few chunks may be that quiet; a stream that is throughout is on another scale.
+        """
+        if self._is_loud:
+            return
+        if is_small_for_its_type(samples):
+            self._small, self._small_count = samples, self._small_count + count
+            if self._small_count >= rate * DOUBTFUL_S:
+                refuse_scale(samples, "audio chunk")
+        elif count and np.any(np.asarray(samples)):
+            self._is_loud, self._small = True, None
 
     def _check_rate(self, rate: int | None) -> None:
         rate = self._rate if rate is None else rate

@@ -21,7 +21,7 @@ from pypdfium2 import raw as pdfium
 
 from mmspec.errors import InputError, OptionError
 from mmspec.modalities.media.images import open_file, open_image, undecoded
-from mmspec.modalities.media.inputs import one_line, refuse
+from mmspec.modalities.media.inputs import door, one_line, refuse
 
 if TYPE_CHECKING:
     from mmspec.modalities.media.images import ImageSource
@@ -175,14 +175,18 @@ def _rendered_pages(
 
 
 def _rendered(document: pypdfium2.PdfDocument, number: int, dpi: float, name: str) -> Page:
-    try:
-        with contextlib.closing(document[number - 1]) as page:
-            width, height = page.get_size()
-            scale = _scale(width, height, dpi)
-            image = page.render(scale=scale, rev_byteorder=True).to_pil()
-            return Page(number, image, _text_layer(page), scale * POINTS_PER_INCH)
-    except (pypdfium2.PdfiumError, ValueError, MemoryError) as error:
-        refuse(name, f"a page that can't be rendered ({one_line(error)})", "a whole page")
+    def unreadable(error: Exception) -> str:
+        return f"a page that can't be rendered ({one_line(error)})"
+
+    with (
+        door(name, unreadable, "a whole page"),
+        contextlib.closing(document[number - 1]) as page,
+    ):
+        if 0 in page.get_size():  # a crop box that lies outside: the whole sheet, as poppler does
+            page.set_cropbox(*page.get_mediabox())
+        scale = _scale(*page.get_size(), dpi)
+        image = page.render(scale=scale, rev_byteorder=True).to_pil()
+        return Page(number, image, _text_layer(page), scale * POINTS_PER_INCH)
 
 
 def _scale(width: float, height: float, dpi: float) -> float:
@@ -198,7 +202,7 @@ def _text_layer(page: pypdfium2.PdfPage) -> str:
     try:
         with contextlib.closing(page.get_textpage()) as layer:
             text = layer.get_text_bounded()
-    except pypdfium2.PdfiumError:  # the picture is what is to be read; the text only helps
+    except Exception:  # the picture is what is to be read; the text only helps
         return ""
     for hyphen in LINE_END_HYPHENS:
         text = text.replace(hyphen, "-\n")

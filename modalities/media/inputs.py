@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mmspec.errors import InputError
+from mmspec.errors import InputError, MMSpecError
 
 LONGEST_NAME = 300
 """Characters of a name in a message: a data URI in place of a path would fill the screen."""
@@ -22,6 +24,26 @@ def refuse(name: str, found: str, expected: str) -> NoReturn:
     if len(shown) > LONGEST_NAME:
         shown = shown[: LONGEST_NAME - 3] + "..."
     raise InputError(f"{shown}: found {found}, expected {expected}") from None
+
+
+@contextmanager
+def door(name: str, found: Callable[[Exception], str], expected: str) -> Iterator[None]:
+    """Whatever a library raises over an input in here becomes the one line of `refuse`.
+
+    Args:
+        name: of the input.
+        found: what to say of what was raised.
+        expected: what should have been there.
+
+    Raises:
+        InputError: anything was raised that isn't one of mmspec's own.
+    """
+    try:
+        yield
+    except MMSpecError:
+        raise
+    except Exception as error:  # a zoo: files make libraries raise whatever they like
+        refuse(name, found(error), expected)
 
 
 def check_readable(path: Path, name: str, expected: str) -> None:

@@ -21,7 +21,7 @@ from transformers import (
 
 from mmspec.compat import prepared_config
 from mmspec.engine.frames import register_frame_form
-from mmspec.engine.processing import IGNORES_PREFIX
+from mmspec.engine.processing import IGNORES_PREFIX, Wrapped
 from mmspec.errors import InputError, OptionError
 from mmspec.modalities.base.preparation import Prepared, check_mode
 from mmspec.modalities.speech.depth import PLACE, only_best
@@ -78,6 +78,7 @@ def prepare(model: Any, inputs: Mapping[str, Any], **options: Any) -> CsmPrepare
 
     twin = shadow(model, keep)
     twin.generate(**inputs, **{**options, "output_audio": False})
+    _check_rows(len(found[0].input_ids))  # more than were given where samples were asked for
     check_guidance(found[0])
     _check_modes(found[0].config, prepared_config(twin.depth_decoder, None, {})[0])
     place = torch.full((1, 2), PLACE, device=model.device)
@@ -111,8 +112,7 @@ def _check_inputs(model: Any, inputs: Mapping[str, Any]) -> None:
     prompt = next((inputs[n] for n in PROMPTS if inputs.get(n) is not None), None)
     if prompt is None or prompt.shape[1] == 0:
         raise InputError("no text to speak: input_ids are empty")
-    if len(prompt) != 1:
-        raise InputError(f"{len(prompt)} rows: CSM's rows are prepared one by one")
+    _check_rows(len(prompt))
     context = model.config.max_position_embeddings
     if prompt.shape[1] >= context:
         raise InputError(
@@ -121,6 +121,11 @@ def _check_inputs(model: Any, inputs: Mapping[str, Any]) -> None:
         )
     if (inputs.get("input_values") is None) != (inputs.get("input_values_cutoffs") is None):
         raise InputError("recordings come with where each ends: input_values, input_values_cutoffs")
+
+
+def _check_rows(count: int) -> None:
+    if count != 1:
+        raise InputError(f"{count} rows: CSM's rows are prepared one by one")
 
 
 def _check_modes(config: Any, depth: Any) -> None:
@@ -155,14 +160,15 @@ def _only_best(processor: Any, codebooks: int) -> Any:
     return only_best
 
 
-class _Shown(LogitsProcessor):
+class _Shown(Wrapped):
     """A processor that is shown ids as CSM's loop shows them: its prompt, then frames `[1, n, K]`.
 
     A text is shown in front of the first frame only, then it is gone.
     """
 
     def __init__(self, processor: Any, prompt: Tensor) -> None:
-        self.processor, self.prompt = processor, prompt
+        super().__init__(processor)
+        self.prompt = prompt
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Process `[1, V]` behind frames `[K, n]`."""

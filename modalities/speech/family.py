@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from torch import Tensor
 
 from mmspec.acceptance.groups import Approximate
+from mmspec.compat import given_cache
 from mmspec.engine import Sampling, Steps
 from mmspec.engine.frames import Chain, Frames, FrameStops, Layout
 from mmspec.engine.stats import Account
@@ -40,6 +41,9 @@ class Asked:
         drafter_inputs: makes a drafting model's own inputs for the same text; None: the target's.
         earlier: sequences that the same voice has said before, as the model sees them.
         streamer: gets committed frames or units, one by one.
+
+    Raises:
+        OptionError: a cache, which no loop here reads or fills.
     """
 
     pair: Pair[Checkpoint]
@@ -52,6 +56,10 @@ class Asked:
     drafter_inputs: Any = None
     earlier: Sequence[Sequence[Any]] = ()
     streamer: Any = None
+
+    def __post_init__(self) -> None:
+        if given_cache({**self.inputs, **self.options}) is not None:
+            raise OptionError("found a cache, which would be neither read nor filled: leave it out")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,7 +2,7 @@
 
 Small decoders spend most of a step in Python around the kernels. This is the same arithmetic, on
 the model's own weights, straight over a decoder state whose prompt was read by transformers' own
-forward. It runs only where it is known to be the same (`can_run_lean`).
+forward. It runs only where it is proven to be the same (`why_not_lean`).
 
 Legend: B batch rows (2 under guidance, else 1), K codebooks, n rows of a block, D width, S
 positions of conditioning.
@@ -10,7 +10,7 @@ positions of conditioning.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,25 +18,72 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, layer_norm, linear, scaled_dot_product_attention
-from transformers.models.musicgen.modeling_musicgen import MusicgenDecoder
-from transformers.models.musicgen_melody.modeling_musicgen_melody import MusicgenMelodyDecoder
+from transformers.models.musicgen import modeling_musicgen as musicgen
+from transformers.models.musicgen_melody import modeling_musicgen_melody as melody
 
+from mmspec.compat import attends_by_sdpa
+from mmspec.kernels import first_oddity, oddity
+from mmspec.kernels.plain import Part
 from mmspec.state import DecoderState
 from mmspec.state.layers import FrozenLayer, GrowingLayer
 
 Function = Callable[[Tensor], Tensor]
 
 
-def can_run_lean(decoder: Any) -> bool:
-    """Whether this decoder is one of the plain architectures that `LeanRows` computes."""
-    return (
-        type(decoder) in (MusicgenDecoder, MusicgenMelodyDecoder)
-        and not decoder.training
-        and decoder.config._attn_implementation == "sdpa"
-        and not any(
-            module._forward_hooks or module._forward_pre_hooks for module in decoder.modules()
-        )
-    )
+Kinds = tuple[type[nn.Module], type[nn.Module], type[nn.Module], type[nn.Module]]
+
+PLAIN: tuple[Kinds, ...] = (
+    (
+        musicgen.MusicgenDecoder,
+        musicgen.MusicgenDecoderLayer,
+        musicgen.MusicgenAttention,
+        musicgen.MusicgenSinusoidalPositionalEmbedding,
+    ),
+    (
+        melody.MusicgenMelodyDecoder,
+        melody.MusicgenMelodyDecoderLayer,
+        melody.MusicgenMelodyAttention,
+        melody.MusicgenMelodySinusoidalPositionalEmbedding,
+    ),
+)
+"""Classes of the decoders, layers, attentions and positions whose computation stands here."""
+
+
+def why_not_lean(decoder: Any) -> str | None:
+    """What of this decoder isn't what `LeanRows` computes, if anything.
+
+    Projections and norms may be whatever they are: those that aren't plain are called.
+    """
+    kinds = next((kinds for kinds in PLAIN if type(decoder) is kinds[0]), None)
+    if kinds is None:
+        return f"the decoder is of class {type(decoder).__name__}"
+    found = first_oddity(_stood_in_for(decoder, kinds))
+    if found is not None:
+        return found
+    attentions = [one for layer in decoder.layers for one in _attentions(layer).values()]
+    if not all(attends_by_sdpa(module) for module in (decoder, *attentions)):
+        return "the decoder attends by another function than torch's fused one"
+    if any(table.max_norm is not None for table in decoder.embed_tokens):
+        return "an embedding keeps its rows' norms down"
+    return None
+
+
+def _stood_in_for(decoder: Any, kinds: Kinds) -> Iterator[Part]:
+    """The submodules whose own forward isn't called."""
+    whole, of_layer, of_attention, of_positions = kinds
+    yield "the decoder", decoder, whole
+    yield "embed_positions", decoder.embed_positions, of_positions
+    for codebook, table in enumerate(decoder.embed_tokens):
+        yield f"embed_tokens.{codebook}", table, nn.Embedding
+    for index, layer in enumerate(decoder.layers):
+        yield f"layers.{index}", layer, of_layer
+        for name, attention in _attentions(layer).items():
+            yield f"layers.{index}.{name}", attention, of_attention
+
+
+def _attentions(layer: Any) -> dict[str, Any]:
+    found = {name: getattr(layer, name, None) for name in ("self_attn", "encoder_attn")}
+    return {name: attention for name, attention in found.items() if attention is not None}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,14 +198,15 @@ class LeanRows:
 
 
 def function_of(layer: nn.Linear) -> Function:
-    """A linear layer's function: the product itself, unless something stands in for it."""
-    watched = layer._forward_hooks or layer._forward_pre_hooks
-    if watched or "forward" in vars(layer) or type(layer) is not nn.Linear:
+    """A linear layer's function: the product itself where the layer is plain, else its call."""
+    if oddity(layer, nn.Linear) is not None:
         return layer
     return partial(linear, weight=layer.weight, bias=layer.bias)
 
 
 def _norm(layer: nn.LayerNorm) -> Function:
+    if oddity(layer, nn.LayerNorm) is not None:
+        return layer
     return partial(
         layer_norm,
         normalized_shape=layer.normalized_shape,

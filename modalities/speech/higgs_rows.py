@@ -109,9 +109,18 @@ class BesideText(StoppingCriteria):
         config = prepared.model.config
         self._criterion, self._layout, self._prompt = criterion, layout, prepared.input_ids
         self._ids = config.audio_token_id, config.audio_delay_token_id, config.eos_token_id
+        self._begun = False
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Any:
         """What the criterion says of the text beside rows `[K, n]`."""
         rows = [tuple(row) for row in input_ids.t().tolist()]
+        if not self._begun:  # the row of start marks is a step of the library's, here it is given
+            self._begun = True
+            ended = self._asked(rows[:1], scores, kwargs)
+            if bool(ended.any()):
+                return ended
+        return self._asked(rows, scores, kwargs)
+
+    def _asked(self, rows: list[Frame], scores: Any, more: dict[str, Any]) -> Any:
         beside = self._prompt.new_tensor([self._layout.text(rows, *self._ids)])
-        return self._criterion(torch.cat([self._prompt, beside], dim=1), scores, **kwargs)
+        return self._criterion(torch.cat([self._prompt, beside], dim=1), scores, **more)

@@ -1,15 +1,19 @@
-"""Which codes of a loaded model are alike, found once per model."""
+"""Which codes of a loaded model are alike, found once for the embeddings that it has."""
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import Any
+
+from torch import Tensor
 
 from mmspec.acceptance.groups import Groups, similar
 from mmspec.errors import ModelError
+from mmspec.kernels import digest
 from mmspec.modalities.speech.checkpoint import Checkpoint
 
-_FOUND: weakref.WeakKeyDictionary[Any, dict[float, tuple[Groups, ...]]] = (
+_FOUND: weakref.WeakKeyDictionary[Any, dict[tuple[float, int], tuple[Groups, ...]]] = (
     weakref.WeakKeyDictionary()
 )
 
@@ -25,14 +29,16 @@ def similar_codes(checkpoint: Checkpoint, threshold: float) -> tuple[Groups, ...
         OptionError: the threshold is no cosine, or its family doesn't say what its codes are like.
         ModelError: its tables of embeddings don't fit its codebooks.
     """
-    known = _FOUND.setdefault(checkpoint.model, {})
-    if threshold not in known:
-        known[threshold] = _found(checkpoint, threshold)
-    return known[threshold]
-
-
-def _found(checkpoint: Checkpoint, threshold: float) -> tuple[Groups, ...]:
     tables = checkpoint.family.code_embeddings(checkpoint.model)
+    known, key = _FOUND.setdefault(checkpoint.model, {}), (threshold, digest(*tables))
+    if key not in known:
+        known[key] = _found(checkpoint, threshold, tables)
+    return known[key]
+
+
+def _found(
+    checkpoint: Checkpoint, threshold: float, tables: Sequence[Tensor]
+) -> tuple[Groups, ...]:
     codebooks = checkpoint.family.books(checkpoint.steps)
     if len(tables) == 1:  # one sequence holds the codes of all codebooks
         return (similar(tables[0], threshold, codebooks),)

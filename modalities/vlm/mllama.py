@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mmspec.kernels import PackedLinears
+from mmspec.modalities.base.batch import behind_padding
 from mmspec.modalities.base.cross_attention import rows_of
 from mmspec.modalities.base.decoder import block_layers
 from mmspec.modalities.base.family import Family, text_config
@@ -23,6 +24,10 @@ from mmspec.state import DecoderState
 
 MASKS = ("cross_attention_mask", "full_text_row_masked_out_mask")
 """What the decoder is told of the images that a unit sees, one row per unit."""
+
+
+OF_PROMPT = ("input_ids", "attention_mask", "cross_attention_mask")
+"""Inputs that have an entry for each position of a prompt."""
 
 
 class MllamaTarget(PrefixTarget):
@@ -67,8 +72,9 @@ class Mllama(Family):
     in_prompt = False
 
     def rows(self, model: Any, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Each row has its own images, padded to the most of any."""
-        return rows_of(inputs)
+        """Each row has its own images, padded to the most of any; its prompt isn't."""
+        rows = rows_of(inputs)
+        return [_unpadded(row) for row in rows] if len(rows) > 1 else rows
 
     def visual_tokens(self, prepared: Prepared) -> int:
         """Positions that the layers between the others attend to."""
@@ -90,6 +96,15 @@ class Mllama(Family):
         )
         packs = PackedLinears(block_layers(decoder, head)).open() if packed else None
         return MllamaTarget(prepared, decoder, head, state, packs)
+
+
+def _unpadded(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without the padding in front of its prompt."""
+    if row.get("attention_mask") is None or row.get("input_ids") is None:
+        return row
+    none = torch.empty(0, dtype=torch.long)  # what is seen stands in no place of the prompt
+    there = behind_padding(row["attention_mask"][0], row["input_ids"][0], none)
+    return {**row, **{name: row[name][:, there] for name in OF_PROMPT if name in row}}
 
 
 FAMILY = Mllama()

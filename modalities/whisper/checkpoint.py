@@ -6,6 +6,7 @@ whole recordings is in `whisper_decode`, drafters for it in `whisper_draft`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -19,9 +20,16 @@ from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 from mmspec.errors import ModelError, OptionError
 from mmspec.factorizations import WhisperSteps
 from mmspec.kernels import PackedLinears
-from mmspec.modalities.base.decoder import DecoderTarget, block_layers, check_inference_mode
-from mmspec.modalities.whisper import timestamp_rules as timestamp_rules  # registers a block form
-from mmspec.modalities.whisper.fast_decoder import LeanWhisperTarget, can_run_lean
+from mmspec.modalities.base.decoder import (
+    DecoderTarget,
+    block_layers,
+    check_inference_mode,
+    end_units,
+)
+from mmspec.modalities.whisper import (
+    timestamp_rules as timestamp_rules,  # registers their block form
+)
+from mmspec.modalities.whisper.fast_decoder import LeanWhisperTarget, why_not_lean
 from mmspec.modalities.whisper.features import log_mel
 from mmspec.state import DecoderState
 
@@ -54,16 +62,22 @@ class Whisper:
         """Describe a model.
 
         Raises:
-            ModelError: it is in training mode, or its generation config lacks what is needed.
+            ModelError: it is in training mode, has no encoder, or its generation config lacks what
+                is needed.
         """
         check_inference_mode(model, "model")
+        if not has_encoder(model):
+            raise ModelError(
+                f"{type(model).__name__} has no encoder: it hears nothing, so it can "
+                "only draft (draft=model) for a whole Whisper"
+            )
         if not packed:
             return cls(model, processor, steps_of(model), packed)
         decoder, head = model.get_decoder(), model.get_output_embeddings()
         # Packs are made once and kept; each window's decoder shares them. The encoder's are made
         # when it is first needed: in transformers' `generate` it isn't ours to run.
         speaks = PackedLinears(block_layers(decoder, head)).pack()
-        encoder = list(model.get_encoder().modules()) if has_encoder(model) else []
+        encoder = list(model.get_encoder().modules())
         hears = PackedLinears(encoder, model.config.max_source_positions)
         return cls(model, processor, steps_of(model), packed, speaks, hears)
 
@@ -118,7 +132,11 @@ class Whisper:
         if not self.packed:
             return DecoderTarget(decoder, head, encoder_states, state)
         packed = PackedLinears(block_layers(decoder, head)).open()
-        return target_class(decoder)(decoder, head, encoder_states, state, packed)
+        why_not = why_not_lean(decoder)
+        kind = LeanWhisperTarget if why_not is None else DecoderTarget
+        target = kind(decoder, head, encoder_states, state, packed)
+        target.note = None if why_not is None else f"the library's own forward ran: {why_not}"
+        return target
 
     def language_id(self, language: str) -> int:
         """The language token of a name ("english"), code ("en") or token ("<|en|>").
@@ -167,11 +185,11 @@ class Whisper:
         if self.processor is None:
             return None
         pieces = self.processor.tokenizer.convert_ids_to_tokens(list(units))
-        texts = min(self.steps.stop_units)  # marks and times follow the text units
+        marks = min(self.steps.stop_units, default=self.steps.start)  # behind them no text
         begins, before = [], ""
         for unit, piece in zip(units, map(str, pieces), strict=True):
             inside = before[-1:].isalnum() and piece[:1].isalnum() and not piece.startswith(SPACE)
-            begins.append(unit >= texts or not inside)
+            begins.append(unit >= marks or not inside)
             before = piece
         return begins
 
@@ -195,8 +213,8 @@ def has_encoder(model: Any) -> bool:
 
 
 def target_class(decoder: Any) -> type[DecoderTarget]:
-    """The faster pass where it is known to be the same, else transformers' own."""
-    return LeanWhisperTarget if can_run_lean(decoder) else DecoderTarget
+    """The faster pass where it is proven to be the same, else transformers' own."""
+    return DecoderTarget if why_not_lean(decoder) else LeanWhisperTarget
 
 
 def join_spaces(pieces: list[str], vocabulary: dict[str, int]) -> list[str]:
@@ -226,32 +244,29 @@ def steps_of(model: Any, says: Any = None) -> WhisperSteps:
         says: a request's prepared generation config; None: the checkpoint's own.
 
     Raises:
-        ModelError: no start or end token, or ids outside the vocabulary.
+        ModelError: no start token, or ids outside the vocabulary.
     """
     config, own = model.config, model.generation_config
     says = own if says is None else says
-    start, ends = says.decoder_start_token_id, says.eos_token_id
-    if start is None or ends is None:
+    start = says.decoder_start_token_id
+    if start is None:
         raise ModelError(
-            "the generation config names no decoder_start_token_id or eos_token_id: "
-            "is this a complete Whisper checkpoint?"
+            "the generation config names no decoder_start_token_id: is this a complete Whisper "
+            "checkpoint?"
         )
     # `generate` goes by its own languages even where a request says that there are none.
     multilingual = getattr(own, "is_multilingual", None) is not False
-    forced = getattr(says, "forced_decoder_ids", None)
-    if forced is None:
-        forced = getattr(config, "forced_decoder_ids", None)
     try:
         return WhisperSteps(
             vocab_size=config.vocab_size,
             context=config.max_target_positions,
             start=start,
-            stop_units=frozenset(ends if isinstance(ends, list) else [ends]),
+            stop_units=end_units(says),
             languages=_pairs(getattr(says, "lang_to_id", None)) if multilingual else (),
             tasks=_pairs(getattr(says, "task_to_id", None)) if multilingual else (),
             no_timestamps=getattr(says, "no_timestamps_token_id", None),
             previous_text=getattr(says, "prev_sot_token_id", None),
-            forced=_forced(forced),
+            forced=_run(forced_pairs(model, says)),
         )
     except ValueError as error:
         raise ModelError(f"the generation config doesn't fit the model: {error}") from None
@@ -261,11 +276,13 @@ def _pairs(table: dict[str, int] | None) -> tuple[tuple[str, int], ...]:
     return tuple((table or {}).items())
 
 
-def _forced(pairs: Any) -> tuple[int | None, ...]:
-    """The run of forced tokens at positions 1, 2, ... (transformers' older way to say a prompt)."""
-    units: list[int | None] = []
-    for position, unit in pairs or []:
-        if position != len(units) + 1:
-            break
-        units.append(unit)
-    return tuple(units)
+def forced_pairs(model: Any, says: Any) -> list[Any]:
+    """(position, token) pairs that a config forces: transformers' older way to say a prompt."""
+    pairs = getattr(says, "forced_decoder_ids", None)
+    return list(getattr(model.config, "forced_decoder_ids", None) or [] if pairs is None else pairs)
+
+
+def _run(pairs: list[Any]) -> tuple[int | None, ...]:
+    """The forced tokens at positions 1, 2, ..., as far as none is left out."""
+    run = itertools.takewhile(lambda numbered: numbered[0] == numbered[1][0], enumerate(pairs, 1))
+    return tuple(unit for _, (_, unit) in run)

@@ -203,8 +203,9 @@ class ChunkedRecognition:
             return self._finished(recognition.heard(), look, start_s, end_s)
 
     def _request_of(self, number: int, start_s: float) -> TranscriptionRequest:
-        """What is wanted of one chunk: noise of its own, and what is expected to be heard."""
-        request = self._request
+        """What is wanted of one chunk: noise, processors and criteria of its own, and what is
+        expected to be heard."""
+        request = self._request.apart  # what one chunk taught them is no other chunk's business
         if number and request.seed is not None:
             request = replace(request, seed=derive_seed(request.seed, number))
         before = self._done[-1].piece if self._done else None

@@ -262,7 +262,13 @@ class Recognition:
         )
         scores = None if fallback.logprob is None else Scores([], [])
         likelihood = Likelihood(temperature)
-        heard = Certainty(self.whisper.steps, settings.ends, self._say, fallback.may_reject)
+        heard = Certainty(
+            self.whisper.steps,
+            settings.ends,
+            self._say,
+            fallback.may_reject,
+            settings.config.pad_token_id,
+        )
         with self._pair.session(
             go.window,
             go.first_row,
@@ -280,6 +286,7 @@ class Recognition:
                     scores.raw.clear()
                     if not self.request.stopping_criteria:  # they may look at all of them
                         scores.processed.clear()
+        heard.close()
         self._tries += 1
         self._sampled |= sampling.sample
         return heard, likelihood.mean

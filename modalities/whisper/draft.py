@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mmspec.clock import Clock
 from mmspec.errors import ModelError
-from mmspec.modalities.base.decoder import DecoderTarget, first_layers
+from mmspec.modalities.base.decoder import DecoderTarget, check_inference_mode, first_layers
 from mmspec.modalities.base.drafts import vocabulary_between_tokenizers
 from mmspec.modalities.base.pair import Draft
 from mmspec.modalities.whisper.checkpoint import Whisper, has_encoder, target_class
@@ -181,6 +181,26 @@ class ModelDraft(Draft):
                 window.drafter_encoder_runs += 1
                 window.drafter_states = self.drafter.encode(window.features(self.drafter))
         return window.drafter_states
+
+
+def drafter_without_encoder(model: Any, target: Whisper) -> Whisper:
+    """A decoder-only drafter (`WhisperForCausalLM`), to be fed with the target's encoder states.
+
+    Raises:
+        ModelError: it can't attend to states of the target's width, or is in training mode.
+    """
+    check_inference_mode(model, "drafter")
+    mine, theirs = model.config.d_model, target.model.config.d_model
+    if mine != theirs:
+        raise ModelError(
+            f"a drafter without encoder needs the target's width {theirs}, this one has {mine}"
+        )
+    steps = replace(
+        target.steps,
+        vocab_size=max(model.config.vocab_size, target.steps.vocab_size),
+        context=model.config.max_target_positions,
+    )
+    return Whisper(model, None, steps, target.packed)
 
 
 def vocabulary_between(target: Whisper, drafter: Whisper) -> Vocabulary:

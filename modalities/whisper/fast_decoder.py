@@ -2,13 +2,13 @@
 
 A block of a few tokens through a small decoder spends a good part of its time in Python around the
 kernels. This is the same arithmetic, on the model's own modules, straight over the decoder state.
-It runs only where it is known to be the same (`can_run_lean`); everywhere else, and with
+It runs only where it is proven to be the same (`why_not_lean`); everywhere else, and with
 `packed=False`, transformers' own forward runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -16,22 +16,46 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from transformers.models.whisper.modeling_whisper import WhisperDecoder
+from transformers.models.whisper.modeling_whisper import (
+    WhisperAttention,
+    WhisperDecoder,
+    WhisperDecoderLayer,
+    WhisperPositionalEmbedding,
+)
 
+from mmspec.compat import attends_by_sdpa
+from mmspec.kernels import first_oddity
+from mmspec.kernels.plain import Part
 from mmspec.modalities.base.decoder import DecoderTarget, tree_shape
 from mmspec.target import Pass
 
 
-def can_run_lean(decoder: Any) -> bool:
-    """Whether this decoder is the plain architecture that `LeanWhisperTarget` computes."""
-    return (
-        type(decoder) is WhisperDecoder
-        and not decoder.training
-        and decoder.config._attn_implementation == "sdpa"
-        and not any(
-            module._forward_hooks or module._forward_pre_hooks for module in decoder.modules()
+def why_not_lean(decoder: Any) -> str | None:
+    """What of this decoder isn't the architecture that `LeanWhisperTarget` computes, if anything.
+
+    Layers that it calls as modules (projections, norms, activations, the embedding of tokens) may
+    be whatever they are.
+    """
+    if type(decoder) is not WhisperDecoder:
+        return f"the decoder is of class {type(decoder).__name__}"
+    found = first_oddity(_stood_in_for(decoder))
+    if found is None:
+        attentions = (
+            one for layer in decoder.layers for one in (layer.self_attn, layer.encoder_attn)
         )
-    )
+        if not all(attends_by_sdpa(module) for module in (decoder, *attentions)):
+            found = "the decoder attends by another function than torch's fused one"
+    return found
+
+
+def _stood_in_for(decoder: WhisperDecoder) -> Iterator[Part]:
+    """The submodules whose own forward isn't called."""
+    yield "the decoder", decoder, WhisperDecoder
+    yield "embed_positions", decoder.embed_positions, WhisperPositionalEmbedding
+    for index, layer in enumerate(decoder.layers):
+        yield f"layers.{index}", layer, WhisperDecoderLayer
+        for name in ("self_attn", "encoder_attn"):
+            yield f"layers.{index}.{name}", getattr(layer, name), WhisperAttention
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import LogitsProcessorList, StoppingCriteriaList
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 from mmspec.clock import Clock
+from mmspec.compat import cache_argument
 from mmspec.engine import Sampling, Scores, Steps, Stops, run_together
 from mmspec.engine.stats import Account
 from mmspec.errors import ModelError
@@ -41,6 +44,8 @@ class Windows:
         go: how often these rows were decoded before: a later go draws other noise.
         hypothesis: expected units, for a hypothesis drafter.
         streamer: gets committed ids (one row only).
+        pad: what stands behind a row that ended before others.
+        cache: gets what the decoder remembers of the rows; None where nobody asks for it.
     """
 
     pair: Pair
@@ -54,6 +59,8 @@ class Windows:
     go: int = 0
     hypothesis: Sequence[int] | None = None
     streamer: Any = None
+    pad: int = 0
+    cache: EncoderDecoderCache | None = None
 
     @property
     def collects_scores(self) -> bool:
@@ -68,14 +75,40 @@ def decode_rows(job: Windows) -> list[Row]:
         Exception: whatever a row raised.
     """
     rows: dict[int, Row] = {}
-    width = len(job.input_ids) if job.streamer is None else 1  # a streamer gets row after row
+    width = len(job.input_ids)
     job = replace(job, pair=job.pair.beside(width))
     requests = (_decode_row(job, row) for row in range(len(job.input_ids)))
     for number, outcome in run_together(requests, width):
         if isinstance(outcome, Exception):
             raise outcome
         rows[number] = outcome
-    return [rows[number] for number in sorted(rows)]
+    in_order = [rows[number] for number in sorted(rows)]
+    if job.cache is not None:
+        _fill(job, job.cache, in_order)
+    return in_order
+
+
+@torch.no_grad()
+def _fill(job: Windows, cache: EncoderDecoderCache, rows: Sequence[Row]) -> None:
+    """Leave what was remembered of each row in one cache; behind its end a row has read pads."""
+    longest, decoder = max(len(row.ids) for row in rows), job.pair.whisper.model.get_decoder()
+    for number, row in enumerate(rows):
+        unread = [*row.ids[-1:], *[job.pad] * (longest - len(row.ids))][:-1]
+        if unread:
+            decoder(
+                input_ids=torch.tensor([unread], device=job.input_ids.device),
+                encoder_hidden_states=job.encoder_states[number : number + 1],
+                use_cache=True,
+                **cache_argument(type(decoder), row.memory),
+            )
+    for half in ("self_attention_cache", "cross_attention_cache"):
+        of_rows = [getattr(row.memory, half).layers for row in rows]
+        for index, layers in enumerate(zip(*of_rows, strict=True)):
+            keys, values = (
+                torch.cat([getattr(layer, name) for layer in layers]) for name in ("keys", "values")
+            )
+            getattr(cache, half).update(keys, values, index)
+            cache.is_updated[index] = True
 
 
 def _decode_row(job: Windows, row: int) -> Steps[Row]:
@@ -107,9 +140,13 @@ def _decode_row(job: Windows, row: int) -> Steps[Row]:
             scores=scores,
         ) as session:
             ids = yield from decode(session)
+        memory = None
+        if job.cache is not None:
+            memory = EncoderDecoderCache(DynamicCache(), DynamicCache())
+            target.state.copy_to(memory)
         if job.streamer is not None:
             job.streamer.end()
-    return Row(ids, scores, account.report(job.sampling, pair.costs))
+    return Row(ids, scores, account.report(job.sampling, pair.costs), memory)
 
 
 def check_ears(job: Windows) -> None:
@@ -156,22 +193,3 @@ def _draft_prompt(job: Windows, prompt: Sequence[int], other: Whisper) -> Sequen
         task=task if task in dict(other.steps.tasks) else None,
         timestamps=steps.no_timestamps not in said,
     )
-
-
-def drafter_without_encoder(model: Any, target: Whisper, packed: bool) -> Whisper:
-    """A decoder-only drafter (`WhisperForCausalLM`), to be fed with the target's encoder states.
-
-    Raises:
-        ModelError: it can't attend to states of the target's width.
-    """
-    mine, theirs = model.config.d_model, target.model.config.d_model
-    if mine != theirs:
-        raise ModelError(
-            f"a drafter without encoder needs the target's width {theirs}, this one has {mine}"
-        )
-    steps = replace(
-        target.steps,
-        vocab_size=max(model.config.vocab_size, target.steps.vocab_size),
-        context=model.config.max_target_positions,
-    )
-    return Whisper(model, None, steps, packed)

@@ -15,7 +15,7 @@ from mmspec.engine import Steps
 from mmspec.errors import OptionError
 from mmspec.factorizations import Segment
 from mmspec.modalities.base.decoder import DecoderTarget
-from mmspec.modalities.whisper.checkpoint import Whisper
+from mmspec.modalities.whisper.checkpoint import Whisper, forced_pairs
 from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.target import Pass
 
@@ -72,6 +72,8 @@ class Prompting:
         task = self._task or getattr(self._config, "task", None)
         task = task if steps.tasks else None
         use_forced = task is None and named is None
+        if use_forced:
+            self._check_forced()
         language: int | None = None
         if named is not None and steps.languages:
             language = self._whisper.language_id(named)
@@ -87,6 +89,16 @@ class Prompting:
             )
         except ValueError as error:
             raise OptionError(str(error)) from None
+
+    def _check_forced(self) -> None:
+        """Raise where positions are left out between those that a config forces."""
+        pairs = forced_pairs(self._whisper.model, self._config)
+        run = self._whisper.steps.forced
+        if run and len(pairs) > len(run):
+            raise OptionError(
+                f"forced_decoder_ids: position {pairs[len(run)][0]} comes where {len(run) + 1} is "
+                "expected; give a language and a task instead"
+            )
 
     def _detect(self, target: DecoderTarget, clock: Clock) -> Steps[int]:
         """The likeliest language, from the row behind the start mark (no second encoder run)."""

@@ -11,6 +11,7 @@ from transformers.generation import logits_process as hf
 from mmspec.compat import prepared_config, prepared_criteria, prepared_processors
 from mmspec.engine import Stops
 from mmspec.errors import InputError, OptionError
+from mmspec.modalities.base.decoder import end_units
 from mmspec.modalities.whisper.checkpoint import Whisper, steps_of
 from mmspec.modalities.whisper.fallback import Fallback
 from mmspec.modalities.whisper.request import TranscriptionRequest
@@ -77,8 +78,7 @@ class Settings:
     @property
     def ends(self) -> frozenset[int]:
         """Units that end an output; a request may say others than the checkpoint."""
-        ends = self.config.eos_token_id
-        return frozenset(ends if isinstance(ends, list) else [ends])
+        return end_units(self.config)
 
     def timestamps(self, frames: int) -> bool:
         """Whether times are predicted in a recording of so many mel frames.

@@ -19,6 +19,7 @@ class Certainty:
         ends: units that end an output and are no part of it.
         say: called with every unit as soon as it is certain.
         holds: whether everything waits for the window's end.
+        pad: the padding id, where there is one.
     """
 
     def __init__(
@@ -27,11 +28,12 @@ class Certainty:
         ends: frozenset[int],
         say: Callable[[int], None],
         holds: bool = False,
+        pad: int | None = None,
     ) -> None:
         self.ids: list[int] = []
         self.end: int | None = None
         self._steps, self._ends, self._say, self._holds = steps, ends, say, holds
-        self._said, self._had_pair = 0, False
+        self._said, self._had_pair, self._pad = 0, False, pad
 
     @property
     def emitted(self) -> list[int]:
@@ -45,10 +47,19 @@ class Certainty:
                 self.end = unit
                 continue  # it is the last one
             self.ids.append(unit)
+            self._holds |= unit == self._pad  # what follows may go with it, see `close`
             pair = len(self.ids) > 1 and all(map(self._steps.is_timestamp, self.ids[-2:]))
             self._had_pair |= pair
             if not self._holds and (pair or not self._had_pair):
                 self.settle(len(self.ids))
+
+    def close(self) -> None:
+        """The window has ended, so what looks like padding goes.
+
+        Where the last unit is a pad, `generate` takes away as many units as pads were said.
+        """
+        if self.end is None and self.ids and self.ids[-1] == self._pad:
+            del self.ids[-self.ids.count(self.ids[-1]) :]
 
     def settle(self, count: int) -> None:
         """The first `count` units are certain."""

@@ -69,7 +69,7 @@ def test_times_are_transformers_own(checkpoint: str, number: int) -> None:
     asked: dict[str, Any] = {"language": "en"} if checkpoint == BASE else {}
     want = by_transformers(checkpoint, samples, **asked)
     whole = loaded(checkpoint, "ngram")
-    look = Rereading(whole._target, times=True, silence=None)
+    look = Rereading(whole.checkpoint, times=True, silence=None)
     request = TranscriptionRequest(timestamps=True, **asked)
     seconds = len(samples) / RATE
     heard = Recognition(whole._pair, whole._hear(samples), request, seconds, look).run()

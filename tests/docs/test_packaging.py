@@ -1,7 +1,5 @@
 """What wheel and sdist hold: the samples with their licences, the manual, all of the tests."""
 
-import subprocess
-import sys
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
@@ -49,20 +47,3 @@ def test_the_sdist_has_what_its_pages_link_to_and_the_tests() -> None:
             if place and not link.startswith("https://"):
                 needed.add((page.parent / place).resolve().relative_to(ROOT).parts[0])
     assert needed <= held
-
-
-IN_A_CLONE = f"""
-import sys
-sys.meta_path = [found for found in sys.meta_path if "editable" not in repr(found).lower()]
-sys.path.insert(0, {str(ROOT)!r})
-import mmspec.factorizations, mmspec.modalities
-print(mmspec.factorizations.__file__, mmspec.modalities.__file__)
-"""
-
-
-def test_python_started_in_a_clone_finds_all_of_the_package() -> None:
-    run = subprocess.run([sys.executable, "-c", IN_A_CLONE], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.split() == [
-        str(ROOT / room / "__init__.py") for room in ("factorizations", "modalities")
-    ]

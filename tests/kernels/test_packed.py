@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -173,6 +174,48 @@ def test_weights_that_change_while_open_are_respected(change) -> None:
         torch.testing.assert_close(after, nn.functional.linear(x, layer.weight, layer.bias))
         assert not torch.allclose(before, after)
     torch.testing.assert_close(layer(x), after, rtol=1e-5, atol=1e-5)
+
+
+def by_data(weight: nn.Parameter) -> None:
+    weight.data[3, 5] += 0.5
+
+
+def by_shared_memory(weight: nn.Parameter) -> None:
+    weight.detach().numpy()[3, 5] *= 2
+
+
+def by_fused_optimiser(weight: nn.Parameter) -> None:
+    weight.grad = torch.ones_like(weight)
+    optimiser = torch.optim.AdamW([weight], lr=0.1, fused=True)
+    optimiser.step()
+
+
+def by_swapping_rows(weight: nn.Parameter) -> None:
+    weight.data[[3, 4]] = weight.data[[4, 3]]
+
+
+@pytest.mark.parametrize("held_open", [False, True])
+@pytest.mark.parametrize(
+    "change", [by_data, by_shared_memory, by_fused_optimiser, by_swapping_rows]
+)
+def test_a_change_that_torch_counts_nowhere_is_seen_at_the_next_opening(
+    change: Callable[[nn.Parameter], None], held_open: bool
+) -> None:
+    layer, x = layer_of(256, 256), torch.randn(2, 256)
+    kept = PackedLinears([layer]).pack()
+    other = PackedLinears([layer])
+    if held_open:
+        other.open()
+    version = layer.weight._version
+    change(layer.weight)
+    if change is not by_fused_optimiser:
+        assert layer.weight._version == version
+    want = nn.functional.linear(x, layer.weight, layer.bias).detach()
+    for packs in (kept.again(), kept, PackedLinears([layer])):
+        with packs:
+            torch.testing.assert_close(out(layer, x), want, rtol=1e-5, atol=1e-5)
+    other.close()
+    assert "forward" not in vars(layer)
 
 
 def test_a_weight_at_the_address_of_the_old_one_is_still_another_weight() -> None:

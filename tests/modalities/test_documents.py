@@ -289,3 +289,30 @@ class TestImages:
         refused(b"", "0 bytes")
         refused(7, "int")
         refused("https://example.org/paper.pdf", "an address")
+
+
+def test_a_crop_box_outside_the_sheet_shows_the_whole_sheet() -> None:
+    outside = b"/CropBox[900 900 990 990]"
+    sheets = [
+        pdf([CATALOG, kids(3, 4), leaf(5), leaf(5, more=more), stream(RED_CORNER)])
+        for more in (b"", outside)
+    ]
+    for sheet in sheets:
+        first, second = map(good, pages(sheet, dpi=36))
+        assert first.image.size == second.image.size
+        np.testing.assert_array_equal(np.asarray(first.image), np.asarray(second.image))
+
+
+def test_a_page_that_a_library_stumbles_over_is_one_bad_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, calls = documents._scale, []
+
+    def stumbling(*args: float) -> float:
+        calls.append(args)
+        return real(*args) if len(calls) != 2 else 1 // 0
+
+    monkeypatch.setattr(documents, "_scale", stumbling)
+    found = list(pages(document(RED_CORNER, RED_CORNER, RED_CORNER), dpi=36))
+    assert [type(page) for page in found] == [Page, BadPage, Page]
+    bad(found[1], "can't be rendered")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import GenerationConfig
+from transformers import GenerationConfig, MaxTimeCriteria
 
 import mmspec
 from mmspec.clock import Clock
@@ -137,3 +137,37 @@ def test_limits_of_a_batch_count_its_padding(
     assert want.shape[1] == width + beyond["max_length"]
     if as_config:
         assert config.max_length == width + beyond["max_length"]
+
+
+@pytest.mark.parametrize("draft", ["ngram", "early-exit:1", "itself"])
+def test_a_limit_that_nobody_means_costs_nothing(model: Any, draft: str) -> None:
+    given = inputs("qwen2_vl", model, "image")
+    end = int(model.generate(**given, max_new_tokens=9)[0, -1])
+    asked = {"max_new_tokens": 10**9, "eos_token_id": end}
+    want = model.generate(**given, **asked)
+    made = mmspec.generate(model, given, model if draft == "itself" else draft, gamma=3, **asked)
+    assert made.sequences.tolist() == want.tolist()
+    assert not made.report.faults
+
+
+@pytest.mark.parametrize("as_config", [False, True])
+def test_the_time_limit_is_one_for_all_rows(
+    model: Any, as_config: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[float] = []
+    real = MaxTimeCriteria.__init__
+
+    def noted(self: MaxTimeCriteria, max_time: float, *args: Any) -> None:
+        left.append(max_time)
+        real(self, max_time, *args)
+
+    monkeypatch.setattr(MaxTimeCriteria, "__init__", noted)
+    given = inputs("qwen2_vl", model, ["image", "middle", "text"])
+    options: dict[str, Any] = {"max_new_tokens": 3, "max_time": 60.0}
+    if as_config:
+        options = {"generation_config": GenerationConfig(**options, pad_token_id=PAD)}
+    mmspec.generate(model, given, "ngram", **options)
+    assert left[0] == 60.0 > left[1] > left[2] > 0
+    left.clear()
+    late = mmspec.generate(model, given, **(options if as_config else {**options, "max_time": 0.0}))
+    assert as_config or late.sequences.shape[1] == given["input_ids"].shape[1] + 1

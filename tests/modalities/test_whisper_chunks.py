@@ -15,6 +15,7 @@ from mmspec.errors import OptionError
 from mmspec.factorizations import Segment, WhisperSteps
 from mmspec.modalities.whisper.chunks import Chunking, expected_head
 from mmspec.modalities.whisper.merge import Piece
+from tests.modalities.test_whisper_parity import Counting
 from tests.modalities.tiny import FIRST_TIME, NO_TIMES, saved, speech, tiny, tiny_processor
 from tests.test_generation import Collecting, one_line
 
@@ -86,6 +87,24 @@ class TestParity:
         assert said.grounding is not None
         assert in_turn.grounding is not None
         assert said.grounding.drops == pytest.approx(in_turn.grounding.drops, abs=1e-3)
+
+    @pytest.mark.parametrize("batch", [1, 4])
+    def test_a_processors_memory_is_a_chunks_own(self, batch: int, loaded: Loaded) -> None:
+        """Decoded in turn, side by side or alone, a chunk says the same."""
+        whole, samples = loaded("ngram", 3), speech(7, 2.1)
+        given = Counting()
+        said = whole.transcribe(
+            samples,
+            sampling_rate=RATE,
+            language="en",
+            batch=batch,
+            logits_processor=[given],
+            **CHUNK,
+        )
+        assert given.counts == {}
+        for chunk in said.chunks:
+            options = {"language": "en", "logits_processor": [Counting()]}
+            assert list(chunk.ids) == generated(whole.model, samples, chunk, **options)
 
     @pytest.mark.parametrize("draft", ["overlap", "hypothesis"])
     def test_chunks_that_draft_each_other_are_not_decoded_side_by_side(

@@ -28,7 +28,7 @@ from mmspec.modalities.whisper.hypothesis_cursor import FAR_RUN, NEAR, Expected
 from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.modalities.whisper.stable_tokens import Certainty
 from mmspec.target import Pass
-from mmspec.tasks.asr.peers import MMSpecContender, quiet
+from mmspec.tasks.asr.peers import MMSpecPeer, quiet
 from mmspec.tasks.asr.transcriber import Transcriber
 
 from .drafting import with_errors
@@ -104,10 +104,11 @@ def expected(model: Any, samples: np.ndarray, **asked: Any) -> tuple[int, ...]:
     return tuple(ids[:-1] if ids[-1:] == [EOS] else ids)
 
 
-def recognition(whole: Transcriber, **asked: Any) -> Recognition:
+def recognition(whole: Transcriber, second_look: Any = None, **asked: Any) -> Recognition:
     """`transcribe`, about to begin."""
     features = functools.partial(Whisper.features, samples=with_pauses())
-    return Recognition(whole._pair, features, TranscriptionRequest().having(asked), LONG_S)
+    request = TranscriptionRequest().having(asked)
+    return Recognition(whole._pair, features, request, LONG_S, second_look)
 
 
 def heard(whole: Transcriber, samples: np.ndarray, **asked: Any) -> mmspec.Transcription:
@@ -550,7 +551,7 @@ def test_transformers_as_a_peer_on_a_long_recording(shown: bool | None) -> None:
         language="en", condition_on_prev_tokens=shown, logprob_threshold=-0.9
     )
     ours = recogniser(five, "ngram")
-    outcome = MMSpecContender(ours, "ours").run(with_pauses(), request)
+    outcome = MMSpecPeer(ours, "ours").run(with_pauses(), request)
     found = Comparer(ours, ["plain", "hf"]).compare(with_pauses(), request, outcome)
     for peer in found.values():
         assert peer.ids_equal, peer
@@ -560,7 +561,7 @@ def test_a_peer_is_compared_as_long_as_nothing_was_sampled() -> None:
     ours = recogniser(five, "ngram")
     for threshold, available in ((-99.0, True), (0.0, False)):
         request = TranscriptionRequest(temperature=(0.0, 0.8), logprob_threshold=threshold, seed=1)
-        outcome = MMSpecContender(ours, "ours").run(with_pauses(), request)
+        outcome = MMSpecPeer(ours, "ours").run(with_pauses(), request)
         found = Comparer(ours, ["plain", "hf"]).compare(with_pauses(), request, outcome)
         assert found["plain"].ids_equal
         assert found["hf"].available is available

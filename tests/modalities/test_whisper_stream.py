@@ -347,7 +347,7 @@ class TestNoSpeech:
         )
 
     def test_a_tokenizer_without_the_mark(self) -> None:
-        assert no_speech_unit(recogniser()._target) is None
+        assert no_speech_unit(recogniser().checkpoint) is None
 
     def test_where_nobody_speaks_no_text_comes_and_no_audio_is_kept(self) -> None:
         audio = np.random.default_rng(0).standard_normal(RATE * 11).astype(np.float32) / 10

@@ -5,23 +5,27 @@ Every check passes on the real code and raises `Caught` on the mutant that it is
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mmspec import generation
 from mmspec.modalities import adapter_for
 from mmspec.modalities.base import cross_attention as crossing
 from mmspec.modalities.base.cross_attention import CrossingFamily, CrossingTarget
 from mmspec.modalities.base.decoder import DecoderTarget
-from mmspec.modalities.vlm import blip, vision_encoder_decoder
+from mmspec.modalities.vlm import blip, mllama, vision_encoder_decoder
 from mmspec.modalities.vlm.mllama import MllamaTarget
 from tests.modalities.crossing_runs import (
     copied,
     decoding,
     given,
     model_of,
+    plain,
+    speculated,
     target_of,
     twin_of,
     without_cache,
@@ -38,6 +42,7 @@ from .catching import test_every_check_catches_something as test_every_check_cat
 from .catching import test_the_mutant_is_caught as test_the_mutant_is_caught
 from .catching import test_the_real_code_passes as test_the_real_code_passes
 
+PADDED = (("input_ids", "attention_mask"), ("decoder_input_ids", "decoder_attention_mask"))
 UNITS = [13, 41, 20, 58, 29, 55]
 
 
@@ -73,14 +78,29 @@ def branches_are_scored_as_chains() -> None:
 
 
 def rows_are_what_they_are_alone() -> None:
-    for name, case in (("mllama", "images"), ("pix2struct", "prompted")):
-        batch = given(name, case, rows=2, ragged=True)
-        for row, made in enumerate(family_of(name).rows(model_of(name), batch)):
-            alone = FAMILIES[name].inputs(case, [row], [PROMPT + row], model_of(name))
-            same = made.keys() == alone.keys() and all(
-                torch.equal(made[key], alone[key]) for key in alone
-            )
-            expect(same, "a row of a batch isn't what it is alone")
+    batch = given("mllama", "images", rows=2, ragged=True)
+    for row, made in enumerate(family_of("mllama").rows(model_of("mllama"), batch)):
+        alone = FAMILIES["mllama"].inputs("images", [row], [PROMPT + row], model_of("mllama"))
+        same = made.keys() == alone.keys() and all(
+            torch.equal(made[key], alone[key]) for key in alone
+        )
+        expect(same, "a row of a batch isn't what it is alone")
+
+
+def padding_is_read_where_it_stands() -> None:
+    for name in ("blip", "pix2struct"):
+        batch = given(name, "prompted", rows=2, seed=2, ragged=True)
+        made = speculated(name, batch, max_new_tokens=6)
+        expect(torch.equal(made.sequences, plain(model_of(name), batch, 6)), "ids differ")
+
+
+def a_start_is_put_in_front_of_all_or_none() -> None:
+    model, batch = model_of("vit-gpt2"), given("vit-gpt2", "prompted", rows=2)
+    begin = torch.tensor([model.generation_config.decoder_start_token_id, 5])
+    batch["decoder_input_ids"][:, 0] = begin
+    made = speculated("vit-gpt2", batch, max_new_tokens=6).sequences
+    want = plain(model, batch, 6)
+    expect(made.shape == want.shape and torch.equal(made, want), "another prompt was read")
 
 
 def inputs_stay_the_callers() -> None:
@@ -119,6 +139,8 @@ CHECKS: list[Check] = [
     blocks_are_scored_as_a_full_forward_does,
     branches_are_scored_as_chains,
     rows_are_what_they_are_alone,
+    padding_is_read_where_it_stands,
+    a_start_is_put_in_front_of_all_or_none,
     inputs_stay_the_callers,
     a_copy_is_kept_whole,
     conditioning_is_computed_once,
@@ -150,11 +172,29 @@ def trees_given_to_all(patch: Patch) -> None:
 
 
 def padding_left_in(patch: Patch) -> None:
-    patch.setattr(crossing, "_unpadded", lambda row: row)
+    patch.setattr(mllama, "_unpadded", lambda row: row)
 
 
 def only_ids_cut(patch: Patch) -> None:
-    patch.setattr(crossing, "TEXT", tuple(names[:2] for names in crossing.TEXT))
+    patch.setattr(mllama, "OF_PROMPT", mllama.OF_PROMPT[:2])
+
+
+def all_padding_cut(patch: Patch) -> None:
+    real = CrossingFamily.rows
+
+    def mutant(self: CrossingFamily, model: Any, inputs: Mapping[str, Any]) -> Any:
+        rows = real(self, model, inputs)
+        for row, (front, mask) in itertools.product(rows, PADDED):
+            if front in row and mask in row:
+                there = row[mask][0] != 0
+                row |= {name: row[name][:, there] for name in (front, mask)}
+        return rows
+
+    patch.setattr(CrossingFamily, "rows", mutant)
+
+
+def rows_asked_one_by_one(patch: Patch) -> None:
+    patch.setattr(generation, "begin_apart", lambda *_: False)
 
 
 def rows_are_views(patch: Patch) -> None:
@@ -191,6 +231,8 @@ MUTANTS: list[Mutant] = [
     (trees_given_to_all, branches_are_scored_as_chains, "what it isn't"),
     (padding_left_in, rows_are_what_they_are_alone, "isn't what it is alone"),
     (only_ids_cut, rows_are_what_they_are_alone, "isn't what it is alone"),
+    (all_padding_cut, padding_is_read_where_it_stands, "ids differ"),
+    (rows_asked_one_by_one, a_start_is_put_in_front_of_all_or_none, "another prompt"),
     (rows_are_views, inputs_stay_the_callers, "written to"),
     (a_drafter_attends_to_another_projection, a_copy_is_kept_whole, "was rejected"),
     (conditioning_forgotten, conditioning_is_computed_once, "projected again"),

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmspec import generation
 from mmspec.errors import StateError
 from mmspec.modalities import adapter_for
 from mmspec.modalities.base import batch as media
@@ -26,9 +27,11 @@ from tests.modalities.prefix_runs import (
     model_of,
     said,
     sibling_of,
+    speculated,
     target_of,
     without_cache,
 )
+from tests.modalities.test_vlm_prefix import PADDINGS
 from tests.modalities.tiny_prefix import MEDIA, inputs, tiny
 
 from .catching import (
@@ -155,7 +158,20 @@ def towers_run_once() -> None:
             expect(runs == [name], "a tower ran again")
 
 
+def padding_anywhere_changes_nothing() -> None:
+    for pad in ("left of all", "right", "over an image"):
+        batch = PADDINGS[pad][0](inputs("llava", model_of("llava"), ("image", "middle")))
+        want = model_of("llava").generate(**batch, max_new_tokens=5)
+        try:
+            made = speculated("llava", batch, max_new_tokens=5).sequences
+        except (ValueError, IndexError) as error:
+            raise Caught("a row can't be read") from error
+        expect(made.shape == want.shape, "another width")
+        expect(torch.equal(made, want), "other ids")
+
+
 CHECKS: list[Check] = [
+    padding_anywhere_changes_nothing,
     blocks_are_scored_as_a_full_forward_does,
     interleaved_requests_do_not_meet,
     a_prefix_is_never_rolled_back,
@@ -250,7 +266,26 @@ def prompt_read_in_every_round(patch: Patch) -> None:
     patch.setattr(PrefixTarget, "score", mutant)
 
 
+def all_padding_cut(patch: Patch) -> None:
+    patch.setattr(media, "behind_padding", lambda mask, ids, stands: mask != 0)
+
+
+def cut_unless_over_media(patch: Patch) -> None:
+    def mutant(mask: Tensor, ids: Tensor, stands: Tensor) -> Tensor:
+        there = mask != 0
+        return there | torch.isin(ids[~there], stands).any()
+
+    patch.setattr(media, "behind_padding", mutant)
+
+
+def padding_in_front_forgotten(patch: Patch) -> None:
+    patch.setattr(generation, "prompt_length", lambda model, inputs: 0)
+
+
 MUTANTS: list[Mutant] = [
+    (all_padding_cut, padding_anywhere_changes_nothing, "can't be read|other ids"),
+    (cut_unless_over_media, padding_anywhere_changes_nothing, "other ids|another width"),
+    (padding_in_front_forgotten, padding_anywhere_changes_nothing, "another width"),
     (positions_are_places, blocks_are_scored_as_a_full_forward_does, "scored otherwise"),
     (positions_are_the_modules, interleaved_requests_do_not_meet, "another's"),
     (prefix_not_frozen, a_prefix_is_never_rolled_back, "rolled back"),

@@ -277,8 +277,9 @@ def test_early_exit_drafts_over_the_targets_own_state(gamma: int) -> None:
     assert not run.tally.faults
     assert run.tally.proposed == drafter.forwards > 0
     assert model.state._growing[0].keys.data_ptr() == memory
-    # It never reads the prompt: the first thing it is fed is the prompt's last unit again.
-    assert max(len(block) for block in model.blocks) <= 2
+    # It never reads the prompt, nor what else the target holds: only what that has yet to read.
+    assert {len(block) for block in model.blocks} == {1}
+    assert run.tally.trace[0].proposal == ()
     drafter.close()
     assert run.target.held == tuple(run.session.prefix.ids)[:-1], "the lender lost nothing"
 

@@ -12,7 +12,7 @@ from transformers.cache_utils import EncoderDecoderCache
 
 from mmspec.errors import MMSpecError, StaleHandleError, StateError
 from mmspec.proposals import NgramDrafter
-from mmspec.state import DecoderState
+from mmspec.state import DecoderState, layers
 from mmspec.state.layers import GrowingLayer
 from tests.toys import PROMPT, ToyTarget, decode, open_session, perfect, toy_law
 
@@ -326,6 +326,58 @@ def test_a_lent_state_shares_memory_and_has_a_length_of_its_own() -> None:
     torch.testing.assert_close(borrower._growing[0].keys[:, :, 2:3], block(1, 70.0)[0])
     borrower.close()
     assert lender.length == 3
+
+
+def test_a_borrower_writes_nothing_that_the_lender_holds() -> None:
+    """Whether it went back there, or the lender has gone on since."""
+    lender = conditioned()
+    borrower = lender.lend(1)
+    borrower.rollback(1)
+    held = lender._growing[0].keys[:, :, :2].clone()
+    with pytest.raises(StateError, match=r"position 1 on.*lent.*filled 2"), borrower.block(1):
+        borrower.cache.self_attention_cache.update(*block(1, 60.0), 0)
+    borrower.follow_lender()
+    with lender.block(3):
+        for layer in range(2):
+            lender.cache.self_attention_cache.update(*block(3, 70.0), layer)
+    with pytest.raises(StateError, match=r"position 2 on.*lent.*filled 5"), borrower.block(3):
+        borrower.cache.self_attention_cache.update(*block(3, 60.0), 0)
+    lender.rollback(3)
+    borrower.follow_lender()
+    with borrower.block(3):
+        borrower.cache.self_attention_cache.update(*block(3, 60.0), 0)
+    lender.rollback(2)
+    with lender.block(3):
+        lender.cache.self_attention_cache.update(*block(3, 80.0), 0)
+    with pytest.raises(StateError, match=r"position 3 on.*lent.*filled 5"):
+        borrower.keep_path(3, (1,))
+    assert torch.equal(lender._growing[0].keys[:, :, :2], held)
+
+
+def test_memory_grows_to_a_capacity_that_nobody_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there stays there, also for a borrower; a usual request is never copied."""
+    monkeypatch.setattr(layers, "ROOM", 4)
+    state = state_of(capacity=10**9)
+    feed(state, 3)
+    borrower = state.lend(1)
+    before = state._growing[0].keys
+    assert before.shape[2] == 7
+    feed(state, 4, 50.0)
+    assert state._growing[0].keys is before
+    borrower.follow_lender()
+    with borrower.block(2):
+        keys, _ = borrower.cache.update(*block(2, 80.0), 0)
+    want = torch.cat([block(3)[0], block(4, 50.0)[0], block(2, 80.0)[0]], dim=2)
+    assert torch.equal(keys, want)
+    assert state._growing[0].keys.shape[2] == 14
+    views = feed(state, 30, 90.0)
+    assert torch.equal(views[0][:, :, :7], want[:, :, :7])
+    assert state._growing[0].keys.shape[2] == 37
+    borrower.follow_lender()
+    with borrower.block(1):
+        keys, _ = borrower.cache.update(*block(1), 0)
+    assert torch.equal(keys[:, :, 7:37], block(30, 90.0)[0])
+    assert state_of(capacity=5, length=2)._growing[0].keys.shape[2] == 5
 
 
 def test_lending_needs_something_to_lend() -> None:

@@ -13,11 +13,12 @@ from mmspec.bench import plan as shared
 from mmspec.bench.cases import Case, load_cases, read_references, word_error_rate
 from mmspec.bench.contest import Result, contest, line_up
 from mmspec.bench.measuring import Say
+from mmspec.compare.peers import Outcome, one_reason
 from mmspec.errors import OptionError
 from mmspec.loading import load_whisper
 from mmspec.modalities.whisper.request import TASKS, TranscriptionRequest
-from mmspec.tasks.asr.faster_whisper import FasterWhisperContender
-from mmspec.tasks.asr.peers import Outcome, TransformersContender, one_reason
+from mmspec.tasks.asr.faster_whisper import FasterWhisperPeer
+from mmspec.tasks.asr.peers import TransformersPeer
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def run(plan: Plan, say: Say = lambda what, total: None) -> Result:
     transcribers = _transcribers(plan)
     lined = line_up(plan, transcribers, further=_faster_whisper(plan))
     settings, hf = plan.settings(transcribers[0]), lined.field.hf
-    if isinstance(hf, TransformersContender):  # the decoder's prompt, as transformers builds it
+    if isinstance(hf, TransformersPeer):  # the decoder's prompt, as transformers builds it
         try:
             settings["prompt_tokens"] = len(hf.prompt(cases[0].subject, plan.request))
         except ValueError as error:  # a language that the target doesn't know, for one
@@ -74,11 +75,11 @@ def _transcribers(plan: Plan) -> list[api.Transcriber]:
     ]
 
 
-def _faster_whisper(plan: Plan) -> list[FasterWhisperContender]:
+def _faster_whisper(plan: Plan) -> list[FasterWhisperPeer]:
     if plan.faster_whisper is None:
         return []
     threads = plan.threads or os.cpu_count() or 1
-    return [FasterWhisperContender(plan.faster_whisper, plan.faster_whisper_type, threads)]
+    return [FasterWhisperPeer(plan.faster_whisper, plan.faster_whisper_type, threads)]
 
 
 def _wrong_words(heard: Sequence[tuple[Case, Outcome]]) -> float | None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from mmspec.compare.peers import Outcome
 from mmspec.modalities.whisper.request import TranscriptionRequest
-from mmspec.tasks.asr.peers import Outcome
 
 
-class FasterWhisperContender:
+class FasterWhisperPeer:
     """A CTranslate2 checkpoint behind faster-whisper, greedy.
 
     Args:

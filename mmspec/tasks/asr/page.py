@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from mmspec.modalities.whisper.result import Transcription
 from mmspec.modalities.whisper.words import Word
 from mmspec.page.data import Decoded, Token, decoding_of
 from mmspec.page.pieces import TokenTexts
 from mmspec.page.spectrogram import stretch
 from mmspec.page.wording import HEARD, Wording
+from mmspec.tasks.asr.result import Transcription
 
 STRIP_S = 30.0
 """Seconds in one row of the spectrogram."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from mmspec.drafting import policy_for
 from mmspec.engine import BlockCosts, Steps, run_alone, run_together
@@ -36,6 +36,8 @@ class Transcriber(Loaded[Whisper, Transcription]):
     Made by `mmspec.load`. Use it with `with`, or `close()` it.
     """
 
+    task: ClassVar[str] = "asr"
+
     def __init__(self, target: Whisper, draft: Draft, gamma: int | str) -> None:
         costs = BlockCosts()
         super().__init__(target, draft)
@@ -46,17 +48,17 @@ class Transcriber(Loaded[Whisper, Transcription]):
     @property
     def drafter_model(self) -> Any:
         """The drafting model, None where the drafter is no model of its own."""
-        return self._draft.drafter.model if isinstance(self._draft, ModelDraft) else None
+        return self.draft.drafter.model if isinstance(self.draft, ModelDraft) else None
 
     @property
     def drafter_processor(self) -> Any:
         """The drafting model's processor, None where there is none."""
-        return self._draft.drafter.processor if isinstance(self._draft, ModelDraft) else None
+        return self.draft.drafter.processor if isinstance(self.draft, ModelDraft) else None
 
     @property
     def shares_encoder(self) -> bool:
         """Whether a drafting model listens through the target's encoder (proven equal)."""
-        return isinstance(self._draft, ModelDraft) and self._draft.shares_encoder
+        return isinstance(self.draft, ModelDraft) and self.draft.shares_encoder
 
     def transcribe(
         self,
@@ -110,6 +112,8 @@ class Transcriber(Loaded[Whisper, Transcription]):
     ) -> Iterator[tuple[int, Transcription | Exception]]:
         """Several requests side by side, each with options of its own, as they are done.
 
+        Each has processors and criteria of its own: copies of those that are given.
+
         Args:
             requests: the arguments of `transcribe` for each, `audio` included.
             batch: how many are decoded at a time.
@@ -137,7 +141,7 @@ class Transcriber(Loaded[Whisper, Transcription]):
         Raises:
             OptionError: recordings side by side would mix in one streamer.
         """
-        request = request.having(options)
+        request = request.having(options).apart
         if request.streamer is not None:
             raise OptionError("streamer: recordings side by side have none, use transcribe")
         return self._request(pair, audio, request, sampling_rate)
@@ -167,9 +171,9 @@ class Transcriber(Loaded[Whisper, Transcription]):
                 yield from looked.steps()
                 heard = looked.heard()
         if looked is not None and request.word_timestamps:
-            is_time = self._target.steps.is_timestamp
+            is_time = self.checkpoint.steps.is_timestamp
             spans = within_segments(heard.segments, looked.spans, is_time)
-            heard = with_times(heard, self._target, spans)
+            heard = with_times(heard, self.checkpoint, spans)
         if looked is not None and threshold is not None:
             heard = with_grounding(heard, Grounding(threshold, tuple(looked.drops)))
         return heard
@@ -192,7 +196,7 @@ class Transcriber(Loaded[Whisper, Transcription]):
 
         request = ASKED_NOTHING.having(options)
         request.check_in_sequence("a stream of text")
-        pieces = TextPieces(self.processor.tokenizer, self._target.steps.timestamp_begin)
+        pieces = TextPieces(self.processor.tokenizer, self.checkpoint.steps.timestamp_begin)
         recognition = self._recognition(self._pair, audio, sampling_rate, request)
         for unit in recognition:
             yield from pieces.add(unit)
@@ -228,12 +232,12 @@ class Transcriber(Loaded[Whisper, Transcription]):
         for name in ("hypothesis", "streamer"):
             if name in options:
                 raise OptionError(f"{name}: a stream has its own, leave it out")
-        steps = self._target.steps
+        steps = self.checkpoint.steps
         if timestamps is None:
             timestamps = steps.no_timestamps is not None
-        pair, itself = self._pair, isinstance(self._draft, NoDraft | HypothesisDraft | OverlapDraft)
-        draft = StreamDraft(self._target) if itself else self._draft
-        pair = Pair(self._target, draft, policy_for(self._gamma, pair.costs), pair.costs)
+        pair, itself = self._pair, isinstance(self.draft, NoDraft | HypothesisDraft | OverlapDraft)
+        draft = StreamDraft(self.checkpoint) if itself else self.draft
+        pair = Pair(self.checkpoint, draft, policy_for(self._gamma, pair.costs), pair.costs)
         heard = StreamOptions(step_s, trim_s, condition_on_committed, no_speech_threshold)
         request = ASKED_NOTHING.having({"timestamps": timestamps, **options})
         request.check_in_sequence("a stream")
@@ -247,7 +251,7 @@ class Transcriber(Loaded[Whisper, Transcription]):
         request: TranscriptionRequest,
         look: Rereading | None = None,
     ) -> Recognition:
-        if isinstance(self._draft, OverlapDraft):
+        if isinstance(self.draft, OverlapDraft):
             raise OptionError(
                 "draft 'overlap' drafts a chunk from the one before it: give chunk_s, or another "
                 "draft"
@@ -279,7 +283,7 @@ class Transcriber(Loaded[Whisper, Transcription]):
     def _samples(self, audio: Any, sampling_rate: int | None, request: TranscriptionRequest) -> Any:
         """The recording `[n]` at 16 kHz, once everything is there to decode it."""
         self._check_open()
-        if isinstance(self._draft, HypothesisDraft) and request.hypothesis is None:
+        if isinstance(self.draft, HypothesisDraft) and request.hypothesis is None:
             raise OptionError("draft 'hypothesis' needs hypothesis= (a text or ids) for each audio")
         if self.processor is None:
             raise OptionError(
@@ -308,4 +312,4 @@ class Transcriber(Loaded[Whisper, Transcription]):
         if not times and threshold is None:
             return None
         silence = None if threshold is None else self._silence
-        return Rereading(self._target, times=times, silence=silence)
+        return Rereading(self.checkpoint, times=times, silence=silence)

@@ -17,11 +17,11 @@ from mmspec.bench.contest import Result, contest, line_up
 from mmspec.bench.measuring import Say
 from mmspec.bench.summary import Quality
 from mmspec.compare.comparison import check_peers
+from mmspec.compare.peers import Outcome
 from mmspec.drafting import speech_draft_for
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.loading import kind_of, load_model, sample_path
 from mmspec.modalities.speech.checkpoint import Checkpoint
-from mmspec.tasks.asr.peers import Outcome
 from mmspec.tasks.settings import SpeakingSettings
 from mmspec.tasks.tts.peers import step_of
 from mmspec.tasks.tts.request import SpeechRequest

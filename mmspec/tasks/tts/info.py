@@ -66,10 +66,10 @@ def order_of(steps: Any) -> str:
 
 
 def _codec(checkpoint: Any) -> str:
-    from mmspec.tasks.tts.speaker import _codec_of
+    from mmspec.tasks.tts.speaker import codec_of
 
     try:
-        codec = _codec_of(checkpoint)
+        codec = codec_of(checkpoint)
     except MMSpecError as error:
         return f"no: {error}"
     if codec is None:

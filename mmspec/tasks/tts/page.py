@@ -114,7 +114,7 @@ class CodeTexts:
     @classmethod
     def of(cls, speaker: Any) -> CodeTexts:
         """As an `mmspec.Speaker`'s target writes its codes."""
-        return cls(speaker._target.family.books(speaker.descriptor))
+        return cls(speaker.checkpoint.family.books(speaker.descriptor))
 
     def sequence(self, ids: Sequence[Any]) -> list[Piece]:
         """A piece per step."""

@@ -1,9 +1,8 @@
-"""Who can say a text: mmspec with any drafter, and transformers. The same questions and answers as
-in `contenders`, about codes: an outcome's ids are frames.
-"""
+"""Who can say a text: mmspec with any drafter, and transformers. An outcome's ids are frames."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,14 +13,16 @@ import numpy as np
 import torch
 from transformers.generation.stopping_criteria import MaxLengthCriteria
 
+from mmspec.compare.code_parity import CodeDifference, compare_codes, when_decided
+from mmspec.compare.differences import TIE_GAP, Difference
+from mmspec.compare.peers import Outcome, Unavailable, untouched
 from mmspec.compat import quiet
 from mmspec.engine.frames.processing import FRAME_FORMS
 from mmspec.errors import ModelError, OptionError
-from mmspec.factorizations import Cell, DelayedFrames
+from mmspec.factorizations import Cell, CodeSteps, DelayedFrames
 from mmspec.factorizations.codes import Grid
 from mmspec.modalities.base.pair import NoDraft
 from mmspec.modalities.speech.family import FrameFamily
-from mmspec.tasks.asr.peers import Outcome, Unavailable, untouched
 from mmspec.tasks.tts.request import SpeechRequest
 from mmspec.tasks.tts.speaker import Speaker
 
@@ -35,7 +36,7 @@ class TellsCodes(Protocol):
         ...
 
 
-class MMSpecSpeaker:
+class MMSpecPeer:
     """mmspec with some drafter, or with none."""
 
     remark: str | None = None
@@ -54,7 +55,7 @@ class MMSpecSpeaker:
         )
 
 
-class TransformersSpeaker:
+class TransformersPeer:
     """transformers' `generate` on the user's own model object, its codes taken before the codec.
 
     End to end are the inputs, `generate` up to its codec, and the same codec on its codes.
@@ -64,7 +65,7 @@ class TransformersSpeaker:
 
     def __init__(self, speaker: Speaker, name: str) -> None:
         self.name, self._speaker = name, speaker
-        family = speaker._target.family
+        family = speaker.checkpoint.family
         self.why_not: str | None = None
         if not isinstance(family, TellsCodes | FrameFamily):
             self.why_not = f"which codes transformers comes to isn't known for {family.title}"
@@ -80,12 +81,24 @@ class TransformersSpeaker:
         speaker, watch = self._speaker, LoopWatch()
         with quiet(), untouched(_configured(speaker.model)), torch.no_grad():
             start = time.perf_counter()
-            inputs, options = speaker._inputs(text), speaker.generate_options(request)
+            inputs, options = speaker.inputs_for(text), speaker.generation_options(request)
             grid = self._codes(inputs, {**options, "stopping_criteria": [watch]})
             if request.sound and speaker.codec is not None:
                 speaker.codec.decode(np.asarray(grid).reshape(len(grid), -1))
             seconds = time.perf_counter() - start
         return Outcome(tuple(grid), text, watch.decode_s, seconds)
+
+    def difference(
+        self, text: str, request: SpeechRequest, ours: Outcome, peer: Outcome
+    ) -> Difference | None:
+        """The first code that differs, None where all are equal."""
+        found = code_difference(self._speaker.descriptor, ours.ids, peer.ids)
+        if found is None or found.ours is None or found.peer is None or found.codebook is None:
+            return found
+        gap, cell = None, Cell(found.index, found.codebook)
+        with contextlib.suppress(Exception):
+            gap = self.gap(text, request, ours.ids, cell, (found.ours, found.peer))
+        return replace(found, gap=gap, tie=gap is not None and gap < TIE_GAP)
 
     @torch.no_grad()
     def gap(
@@ -106,10 +119,10 @@ class TransformersSpeaker:
             codes: both.
         """
         speaker, steps = self._speaker, self._speaker.descriptor
-        family = speaker._target.family
+        family = speaker.checkpoint.family
         if not isinstance(family, FrameFamily) or not isinstance(steps, DelayedFrames):
             return None
-        inputs, options = speaker._inputs(text), speaker.generate_options(request)
+        inputs, options = speaker.inputs_for(text), speaker.generation_options(request)
         prepared = family.prepare(speaker.model, inputs, **options)
         target = family.open(prepared, packed=False)
         step = cell.frame + 1 + steps.delays[cell.codebook]  # behind the row of start marks
@@ -132,7 +145,7 @@ class TransformersSpeaker:
         Raises:
             ModelError: it returns something else.
         """
-        model, family = self._speaker.model, self._speaker._target.family
+        model, family = self._speaker.model, self._speaker.checkpoint.family
         if isinstance(family, TellsCodes):
             return family.library_codes(model, inputs, **options)
         made: Any = model.generate(**inputs, **options)
@@ -173,18 +186,52 @@ class LoopWatch(MaxLengthCriteria):
 
 def assisted(ours: Speaker) -> Unavailable:
     """transformers' own speculation: for codes it has none that could be compared with."""
-    title = ours._target.family.title
+    title = ours.checkpoint.family.title
     return Unavailable("hf-assisted", f"transformers' speculation isn't run for {title} here")
+
+
+def code_difference(steps: Any, ours: Sequence[Any], peer: Sequence[Any]) -> Difference | None:
+    """The first difference between frames, by frame unless the order of decisions is known.
+
+    Args:
+        steps: that order.
+        ours: codes, frames × codebooks.
+        peer: likewise.
+    """
+    if list(ours) == list(peer):
+        return None
+    parted = _parted(steps, ours, peer) if ours and peer else ()
+    if parted:
+        place = parted[0]
+        return Difference(place.frame, place.first, place.second, None, False, place.codebook)
+    end = min(len(ours), len(peer))
+    mine, yours = (frames[end][0] if end < len(frames) else None for frames in (ours, peer))
+    return Difference(end, mine, yours, None, False, 0)
+
+
+def _parted(steps: Any, ours: Sequence[Any], peer: Sequence[Any]) -> Sequence[CodeDifference]:
+    decided_at = when_decided(steps, len(ours)) if isinstance(steps, CodeSteps) else None
+    return compare_codes(ours, peer, decided_at=decided_at).parted
+
+
+def own(ours: Speaker, name: str) -> MMSpecPeer:
+    """mmspec itself as a peer."""
+    return MMSpecPeer(ours, name)
+
+
+def library(ours: Speaker) -> TransformersPeer:
+    """transformers on the same target."""
+    return TransformersPeer(ours, "hf")
 
 
 def plain_of(ours: Speaker, *, packed: bool = True) -> Speaker:
     """Ordinary decoding with the same target."""
-    return Speaker(replace(ours._target, packed=packed), NoDraft(), "adaptive")
+    return Speaker(replace(ours.checkpoint, packed=packed), NoDraft(), "adaptive")
 
 
 def step_of(speaker: Speaker) -> str:
     """What one step decides, in words: what a report of it calls a token."""
-    if not isinstance(speaker._target.family, FrameFamily):
+    if not isinstance(speaker.checkpoint.family, FrameFamily):
         return "one code"
     return f"a frame of {len(speaker.descriptor.codebooks)} codes"
 

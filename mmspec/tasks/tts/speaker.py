@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
@@ -42,11 +42,13 @@ class Speaker(Loaded[Checkpoint, Speech]):
         codec: what makes sound of its codes; None where its checkpoint has none.
     """
 
+    task: ClassVar[str] = "tts"
+
     def __init__(self, target: Checkpoint, draft: Draft, gamma: int | str) -> None:
         super().__init__(target, draft)
         costs = BlockCosts()
         self._pair = Pair(target, draft, policy_for(gamma, costs), costs)
-        self.codec = _codec_of(target)
+        self.codec = codec_of(target)
 
     def speak(
         self,
@@ -94,6 +96,8 @@ class Speaker(Loaded[Checkpoint, Speech]):
     ) -> Iterator[tuple[int, Speech | Exception]]:
         """Several requests side by side, each with options of its own, as they are done.
 
+        Each has processors and criteria of its own: copies of those that are given.
+
         Args:
             requests: the arguments of `speak` for each, `text` included.
             batch: how many are decoded at a time.
@@ -127,9 +131,9 @@ class Speaker(Loaded[Checkpoint, Speech]):
         """
         if self.codec is None:
             raise OptionError("stream: this model has no codec to make sound with")
-        if not isinstance(self._target.family, FrameFamily):
+        if not isinstance(self.checkpoint.family, FrameFamily):
             raise OptionError(
-                f"stream: {self._target.family.title} finishes one part of its codes before it "
+                f"stream: {self.checkpoint.family.title} finishes one part of its codes before it "
                 "begins the next, so nothing sounds before the end: use speak"
             )
         sound, collected, sequence, done = self.codec.stream(), CollectedFrames(), [], 0
@@ -146,7 +150,7 @@ class Speaker(Loaded[Checkpoint, Speech]):
 
     def _whole_frames(self, sequence: Sequence[Any], done: int) -> list[tuple[int, ...]]:
         """Frames from number `done` on that are complete; with this order's delays undone."""
-        frames = (self._target.steps.whole_frame(sequence, t) for t in itertools.count(done))
+        frames = (self.checkpoint.steps.whole_frame(sequence, t) for t in itertools.count(done))
         return list(itertools.takewhile(lambda frame: frame is not None, frames))
 
     def _beside(
@@ -156,26 +160,26 @@ class Speaker(Loaded[Checkpoint, Speech]):
         request: SpeechRequest = ASKED_NOTHING,
         **options: Any,
     ) -> Steps[Speech]:
-        return self._request(pair, text, request.having(options))
+        return self._request(pair, text, request.having(options).apart)
 
     def _request(self, pair: Pair[Checkpoint], text: str, request: SpeechRequest) -> Steps[Speech]:
         """One request that leaves its passes to whoever runs them."""
         if self._closed:
             raise OptionError("this speaker is closed: load a new one")
         threshold = threshold_of(request.grounding)
-        account = Account(Clock(self._target.device))
+        account = Account(Clock(self.checkpoint.device))
         asked = Asked(
             pair,
-            self._inputs(text) if request.inputs is None else request.inputs,
+            self.inputs_for(text) if request.inputs is None else request.inputs,
             account,
-            self.generate_options(request),
+            self.generation_options(request),
             seed=request.seed,
             approximate=self._approximate(request.approximate, request.budget),
             earlier=[self._sequence(said) for said in request.earlier],
             streamer=request.streamer,
         )
-        said = yield from self._target.family.say(asked)
-        books = self._target.family.books(self._target.steps)
+        said = yield from self.checkpoint.family.say(asked)
+        books = self.checkpoint.family.books(self.checkpoint.steps)
         codes = np.asarray(said.grid, dtype=np.int64).reshape(len(said.grid), len(books))
         samples = None
         if request.sound and self.codec is not None:
@@ -191,15 +195,20 @@ class Speaker(Loaded[Checkpoint, Speech]):
             if budget is not None:
                 raise OptionError("budget: only approximate acceptance spends one, see approximate")
             return None
-        groups = similar_codes(self._target, _number("approximate", threshold))
+        groups = similar_codes(self.checkpoint, _number("approximate", threshold))
         return Approximate(groups, None if budget is None else _number("budget", budget))
 
-    def _inputs(self, text: str) -> Mapping[str, Any]:
+    def inputs_for(self, text: str) -> Mapping[str, Any]:
+        """What the model's `generate` takes for a text.
+
+        Raises:
+            InputError: there are no words in it.
+        """
         if not isinstance(text, str) or not text.strip():
             raise InputError(f"text: found {text!r}, expected words to say")
-        return self._target.family.text_inputs(self._target, text)
+        return self.checkpoint.family.text_inputs(self.checkpoint, text)
 
-    def generate_options(self, request: SpeechRequest) -> dict[str, Any]:
+    def generation_options(self, request: SpeechRequest) -> dict[str, Any]:
         """A request as keyword arguments of transformers' `generate`.
 
         Raises:
@@ -213,7 +222,7 @@ class Speaker(Loaded[Checkpoint, Speech]):
             frames = math.ceil(_number("seconds", seconds) * self.codec.frame_rate_hz)
             if frames < 1:
                 raise OptionError(f"seconds: found {seconds}, expected more than 0")
-            steps = self._target.family.new_tokens(self._target.steps, frames)
+            steps = self.checkpoint.family.new_tokens(self.checkpoint.steps, frames)
             found["max_new_tokens"] = steps
         if temperature is not None:
             found["do_sample"] = _number("temperature", temperature) > 0
@@ -228,10 +237,10 @@ class Speaker(Loaded[Checkpoint, Speech]):
         if isinstance(said, Speech):
             return said.sequence
         rows = [tuple(int(code) for code in row) for row in np.asarray(said).tolist()]
-        return self._target.steps.from_grid(rows)
+        return self.checkpoint.steps.from_grid(rows)
 
     def _drops(self, asked: Asked, said: Said) -> tuple[float, ...]:
-        family = self._target.family
+        family = self.checkpoint.family
         given = family.log_probs(asked, said, text=True)
         dropped = family.log_probs(asked, said, text=False)
         return tuple(one - other for one, other in zip(given, dropped, strict=True))
@@ -245,7 +254,7 @@ class Speaker(Loaded[Checkpoint, Speech]):
         samples: np.ndarray | None,
         grounding: Grounding | None,
     ) -> Speech:
-        account, steps = asked.account, self._target.steps
+        account, steps = asked.account, self.checkpoint.steps
         origins = tuple(account.tally.origins())
         report = account.report(said.sampling, asked.pair.costs)
         if grounding is not None:
@@ -257,7 +266,7 @@ class Speaker(Loaded[Checkpoint, Speech]):
             samples=samples,
             sample_rate_hz=None if self.codec is None else self.codec.sample_rate_hz,
             frame_rate_hz=None if self.codec is None else self.codec.frame_rate_hz,
-            codebook_sizes=tuple(book.codes for book in self._target.family.books(steps)),
+            codebook_sizes=tuple(book.codes for book in self.checkpoint.family.books(steps)),
             family=str(self.model.config.model_type),
             report=report,
             origins=origins,
@@ -266,7 +275,7 @@ class Speaker(Loaded[Checkpoint, Speech]):
             decision=when_decided(steps, len(codes)) if in_order else None,
             sequence=tuple(said.sequence),
             grounding=grounding,
-            filled=self._target.family.filled,
+            filled=self.checkpoint.family.filled,
         )
 
 
@@ -289,7 +298,7 @@ def _number(name: str, given: Any) -> float:
     return float(given)
 
 
-def _codec_of(target: Checkpoint) -> Codec | None:
+def codec_of(target: Checkpoint) -> Codec | None:
     """The codec of a checkpoint, checked against what its language model writes."""
     family, steps = target.family, target.steps
     model = family.codec(target)

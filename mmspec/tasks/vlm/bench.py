@@ -12,6 +12,7 @@ from mmspec.bench.cases import Case
 from mmspec.bench.contest import Result, contest, line_up
 from mmspec.bench.measuring import Measured, Say
 from mmspec.compare.comparison import check_peers
+from mmspec.compare.peers import PEERS, Outcome
 from mmspec.drafting import vlm_draft_for
 from mmspec.errors import ModelError, OptionError
 from mmspec.loading import kind_of, load_model
@@ -21,8 +22,7 @@ from mmspec.modalities.vlm.looking import prepared_look
 from mmspec.modalities.vlm.request import Task, VisionRequest
 from mmspec.report.grounding import threshold_of
 from mmspec.report.totals import total
-from mmspec.tasks.asr.peers import Outcome
-from mmspec.tasks.settings import PEERS, LookingSettings
+from mmspec.tasks.settings import LookingSettings
 from mmspec.tasks.vlm.bench_cases import TASKS, load_cases, read_truth
 
 

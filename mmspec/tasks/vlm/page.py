@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mmspec.modalities.vlm.result import Description
 from mmspec.page.data import Decoded, decoding_of
 from mmspec.page.pictures import Picture
 from mmspec.page.pieces import TokenTexts
 from mmspec.page.wording import READ, SEEN, Wording
+from mmspec.tasks.vlm.result import Description
 
 HEADINGS = {"caption": "Caption", "read": "Text", "answer": "Answer"}
 

@@ -1,6 +1,4 @@
-"""Who can decode an image: mmspec with any drafter, and transformers with or without its own
-speculation. The same questions and answers as in `contenders`, about images.
-"""
+"""Who can decode an image: mmspec with any drafter, and transformers."""
 
 from __future__ import annotations
 
@@ -11,6 +9,14 @@ from typing import Any
 
 import torch
 
+from mmspec.compare.differences import Difference, token_difference
+from mmspec.compare.peers import (
+    LOOKUP_TOKENS,
+    DecodeWatch,
+    Outcome,
+    Unavailable,
+    untouched,
+)
 from mmspec.compat import quiet
 from mmspec.errors import OptionError
 from mmspec.modalities.base.checkpoint import Checkpoint
@@ -22,19 +28,12 @@ from mmspec.modalities.vlm.request import VisionRequest
 from mmspec.modalities.vlm.text_only import BlindDraft
 from mmspec.modalities.vlm.token_pruning import ThinnedDraft
 from mmspec.proposals import SameVocabulary
-from mmspec.tasks.asr.peers import (
-    LOOKUP_TOKENS,
-    DecodeWatch,
-    Outcome,
-    Unavailable,
-    untouched,
-)
 from mmspec.tasks.vlm.viewer import Viewer
 
 HIDES_IMAGES = "transformers doesn't hand the images on to the drafter"
 
 
-class MMSpecLooker:
+class MMSpecPeer:
     """mmspec with some drafter, or with none."""
 
     remark: str | None = None
@@ -57,7 +56,7 @@ class MMSpecLooker:
         return "" if lacks and self.viewer.draft_name == "hypothesis" else hypothesis
 
 
-class TransformersLooker:
+class TransformersPeer:
     """transformers' `generate` on the user's own model object, with or without assistance.
 
     Attributes:
@@ -76,32 +75,6 @@ class TransformersLooker:
         self.why_not: str | None = None
         self._checkpoint = Checkpoint.of(model, processor, packed=False)
         self._assistance = dict(assistance or {})
-
-    @classmethod
-    def assisted(cls, ours: Viewer) -> TransformersLooker | Unavailable:
-        """transformers' own speculation with the drafter of `ours`, where there is such a thing."""
-        draft, name = ours._draft, "hf-assisted"
-        if draft.name == "ngram":
-            return cls(
-                ours.model, ours.processor, name, {"prompt_lookup_num_tokens": LOOKUP_TOKENS}
-            )
-        if not isinstance(draft, ModelDraft):
-            why = "no drafter to assist with"
-            if draft.name != "none":
-                why = f"transformers has no {draft.name.partition(':')[0]} drafting for images"
-            return Unavailable(name, why)
-        if isinstance(draft, ThinnedDraft):
-            return Unavailable(name, "transformers has no drafter that reads a part of an image")
-        target, drafter = draft.target, draft.drafter
-        assistance = {"assistant_model": speaker_of(drafter.model)}
-        if not isinstance(vocabulary_between(target, drafter), SameVocabulary):
-            assistance |= {
-                "tokenizer": target.tokenizer,
-                "assistant_tokenizer": drafter.tokenizer,
-            }
-        sees = not isinstance(draft, BlindDraft)
-        remark = HIDES_IMAGES if sees and hides_images(ours.model) else None
-        return cls(ours.model, ours.processor, name, assistance, remark)
 
     def run(self, images: Any, request: VisionRequest, hypothesis: Any = None) -> Outcome:
         """Decode with `generate`; the models' generation configs are as before afterwards.
@@ -130,6 +103,12 @@ class TransformersLooker:
     def end(self) -> int:
         """The id that ends an output."""
         return min(self._checkpoint.steps.stop_units)
+
+    def difference(
+        self, images: Any, request: VisionRequest, ours: Outcome, peer: Outcome
+    ) -> Difference | None:
+        """The first token that differs, None where all are equal."""
+        return token_difference(self, images, request, ours, peer)
 
     def knows_gap(self, ours: Outcome) -> bool:
         """Always: what stands before a unit is the prompt and the units before it."""
@@ -174,3 +153,39 @@ def hides_images(model: Any) -> bool:
 def plain_of(ours: Viewer, *, packed: bool = True) -> Viewer:
     """Ordinary decoding with the same target."""
     return Viewer(Checkpoint.of(ours.model, ours.processor, packed=packed), NoDraft(), "adaptive")
+
+
+def own(ours: Viewer, name: str) -> MMSpecPeer:
+    """mmspec itself as a peer."""
+    return MMSpecPeer(ours, name)
+
+
+def library(ours: Viewer) -> TransformersPeer:
+    """transformers on the same target."""
+    return TransformersPeer(ours.model, ours.processor, "hf")
+
+
+def assisted(ours: Viewer) -> TransformersPeer | Unavailable:
+    """transformers' own speculation with the drafter of `ours`, where there is such a thing."""
+    draft, name = ours.draft, "hf-assisted"
+    if draft.name == "ngram":
+        return TransformersPeer(
+            ours.model, ours.processor, name, {"prompt_lookup_num_tokens": LOOKUP_TOKENS}
+        )
+    if not isinstance(draft, ModelDraft):
+        why = "no drafter to assist with"
+        if draft.name != "none":
+            why = f"transformers has no {draft.name.partition(':')[0]} drafting for images"
+        return Unavailable(name, why)
+    if isinstance(draft, ThinnedDraft):
+        return Unavailable(name, "transformers has no drafter that reads a part of an image")
+    target, drafter = draft.target, draft.drafter
+    assistance = {"assistant_model": speaker_of(drafter.model)}
+    if not isinstance(vocabulary_between(target, drafter), SameVocabulary):
+        assistance |= {
+            "tokenizer": target.tokenizer,
+            "assistant_tokenizer": drafter.tokenizer,
+        }
+    sees = not isinstance(draft, BlindDraft)
+    remark = HIDES_IMAGES if sees and hides_images(ours.model) else None
+    return TransformersPeer(ours.model, ours.processor, name, assistance, remark)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from mmspec.drafting import policy_for
 from mmspec.engine import BlockCosts, Steps, run_alone, run_together, stepwise
@@ -49,6 +49,8 @@ class Viewer(Loaded[Checkpoint, Description]):
     Made by `mmspec.load`. Use it with `with`, or `close()` it.
     """
 
+    task: ClassVar[str] = "vlm"
+
     def __init__(self, target: Checkpoint, draft: Draft, gamma: int | str) -> None:
         super().__init__(target, draft)
         costs = BlockCosts()
@@ -57,7 +59,7 @@ class Viewer(Loaded[Checkpoint, Description]):
     @property
     def drafter_model(self) -> Any:
         """The drafting model, None where the drafter is no model of its own."""
-        return self._draft.drafter.model if isinstance(self._draft, ModelDraft) else None
+        return self.draft.drafter.model if isinstance(self.draft, ModelDraft) else None
 
     def caption(
         self, image: ImageSource | Sequence[ImageSource], **options: Unpack[VisionOptions]
@@ -216,6 +218,8 @@ class Viewer(Loaded[Checkpoint, Description]):
     ) -> Iterator[tuple[int, Description | Exception]]:
         """Several requests side by side, each with options of its own, as they are done.
 
+        Each has processors and criteria of its own: copies of those that are given.
+
         Args:
             requests: the arguments of `describe` for each, `image` included.
             batch: how many are decoded at a time.
@@ -238,7 +242,7 @@ class Viewer(Loaded[Checkpoint, Description]):
         Takes the arguments of `describe`, but for the streamer.
         """
         collected = Collected()
-        pieces = TextPieces(self._target.tokenizer, self._target.steps.vocab_size)
+        pieces = TextPieces(self.checkpoint.tokenizer, self.checkpoint.steps.vocab_size)
         request = ASKED_NOTHING.having({**options, "streamer": collected})
         steps = self._request(self._pair, image, request)
         for _ in stepwise(steps):
@@ -255,7 +259,7 @@ class Viewer(Loaded[Checkpoint, Description]):
         request: VisionRequest = ASKED_NOTHING,
         **options: Any,
     ) -> Steps[Description]:
-        request = request.having(options)
+        request = request.having(options).apart
         if request.streamer is not None:
             raise OptionError("streamer: images side by side have none, use describe")
         return self._request(pair, image, request)
@@ -288,8 +292,8 @@ class Viewer(Loaded[Checkpoint, Description]):
             DraftError: Tesseract failed.
         """
         task, given = request.task, request.hypothesis
-        alone = isinstance(self._draft, HypothesisDraft)
-        needed = any(isinstance(draft, HypothesisDraft) for draft in drafts_of(self._draft))
+        alone = isinstance(self.draft, HypothesisDraft)
+        needed = any(isinstance(draft, HypothesisDraft) for draft in drafts_of(self.draft))
         if given is None and alone and task != "read":
             raise OptionError(
                 f"draft 'hypothesis' needs hypothesis= (a text or ids) to {task}; only what is "

@@ -700,6 +700,8 @@ def test_inputs_that_cannot_be_read_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=message):
             prepare(model, given, max_new_tokens=3)
+    with pytest.raises(InputError, match="2 rows: CSM's rows are prepared one by one"):
+        prepare(model, bed.text(), max_new_tokens=3, do_sample=True, num_return_sequences=2)
     with pytest.raises(InputError, match="unequal rows"):
         split({**bed.text(), "input_values": torch.zeros(2, 1, 8)})
 

@@ -94,18 +94,18 @@ def opened(
         target.close()
 
 
+@pytest.mark.parametrize("gamma", GAMMAS)
 @pytest.mark.parametrize(("seed", "prompt", "voice"), CASES)
-def test_greedy_codes_are_the_librarys(seed: int, prompt: int, voice: int) -> None:
+def test_greedy_codes_are_the_librarys(seed: int, prompt: int, voice: int, gamma: int) -> None:
     model, told = tiny(seed), given(prompt, voice)
     rows = library_rows(model, told, **greedy())
     codes = library_codes(model, told, **greedy())
     kinds = drafts(checkpoint(FAMILY, model), rows, twin(seed), tiny(seed + 1, layers=1))
     for name, draft in kinds:
-        for gamma in (0,) if name == "none" else GAMMAS:
-            found = run(FAMILY, model, told, draft, gamma, **greedy())
-            assert found.rows == rows, (name, gamma)
-            assert list(found.said.grid) == codes, (name, gamma)
-            assert found.said.ended == (rows[-1] == ENDED)
+        found = run(FAMILY, model, told, draft, gamma, **greedy())
+        assert found.rows == rows, (name, gamma)
+        assert list(found.said.grid) == codes, (name, gamma)
+        assert found.said.ended == (rows[-1] == ENDED)
 
 
 @pytest.mark.parametrize("new", [5, 6, 7, 9, 13])
@@ -264,8 +264,9 @@ def test_what_a_draft_holds_in_forced_cells_is_never_read() -> None:
         assert found.account.tally.accepted == found.account.tally.proposed
 
 
+@pytest.mark.parametrize("gamma", GAMMAS)
 @pytest.mark.parametrize("codebook", range(BOOKS))
-def test_an_end_that_is_drafted_too_early_is_rejected(codebook: int) -> None:
+def test_an_end_that_is_drafted_too_early_is_rejected(codebook: int, gamma: int) -> None:
     model, told = tiny(0), given()
     rows = library_rows(model, told, **greedy())
 
@@ -274,10 +275,9 @@ def test_an_end_that_is_drafted_too_early_is_rejected(codebook: int) -> None:
             return frame
         return (*frame[:codebook], END, *frame[codebook + 1 :])
 
-    for gamma in GAMMAS:
-        found = run(FAMILY, model, told, Telling(rows, early), gamma, **greedy())
-        assert found.rows == rows
-        assert found.account.tally.accepted < found.account.tally.proposed
+    found = run(FAMILY, model, told, Telling(rows, early), gamma, **greedy())
+    assert found.rows == rows
+    assert found.account.tally.accepted < found.account.tally.proposed
 
 
 @pytest.mark.parametrize("options", [{}, {"top_k": 5, "temperature": 1.7}, {"top_p": 0.6}])
@@ -382,6 +382,27 @@ def test_what_a_criterion_cuts_off_has_whole_frames(rows: int) -> None:
     assert found.rows == whole[:rows]
     assert list(found.said.grid) == undelayed(whole[:rows])
     assert found.account.finish_reason == "criterion"
+
+
+class AfterCalls(StoppingCriteria):
+    """Ends when it was asked so often, whatever it is shown."""
+
+    def __init__(self, calls: int) -> None:
+        self.left = calls
+
+    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
+        self.left -= 1
+        return torch.full((len(input_ids),), self.left <= 0)
+
+
+@pytest.mark.parametrize("calls", [2, 7])
+def test_a_criterion_is_asked_about_the_row_of_start_marks_too(calls: int) -> None:
+    model, told = tiny(0), given()
+    whole = library_rows(model, told, **greedy())
+    expected = library_rows(model, told, **greedy(stopping_criteria=[AfterCalls(calls)]))
+    assert expected == whole[:calls]
+    asked = greedy(stopping_criteria=[AfterCalls(calls)])
+    assert run(FAMILY, model, told, Telling(whole), 3, **asked).rows == expected
 
 
 def test_repeated_codes_are_drawn_again_by_the_librarys_law() -> None:

@@ -1,0 +1,50 @@
+"""The one table of tasks: what a loaded model is for, and the room that does it.
+
+Every task room holds the same files (`tasks.base` says what each answers), so that generic code
+asks a room by name and never what kind of model it has before it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A row of the table.
+
+    Attributes:
+        face: module and class of what `mmspec.load` gives.
+        does: what a model of it does, and by which command, as the end of a sentence.
+        sample: the model that comes with mmspec, as `mmspec.load` knows it.
+    """
+
+    face: tuple[str, str]
+    does: str
+    sample: str
+
+
+TASKS = {
+    "asr": Task(("transcriber", "Transcriber"), "listens: mmspec transcribe", "sample"),
+    "vlm": Task(("viewer", "Viewer"), "looks: mmspec caption or ocr", "vision-sample"),
+    "tts": Task(("speaker", "Speaker"), "speaks: mmspec speak", "voice-sample"),
+}
+
+
+def room(task: str, file: str) -> ModuleType:
+    """A file of a task's room, imported when it is first needed.
+
+    Example:
+        >>> room("asr", "result").__name__
+        'mmspec.tasks.asr.result'
+    """
+    return importlib.import_module(f"mmspec.tasks.{task}.{file}")
+
+
+def face_of(task: str) -> Any:
+    """The class that a user gets for a task: `Transcriber`, `Viewer` or `Speaker`."""
+    module, name = TASKS[task].face
+    return getattr(room(task, module), name)
