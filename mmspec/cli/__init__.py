@@ -70,10 +70,10 @@ app = _app(
 )
 app["--version"].group = PANELS["Options"]
 app["--version"].help = "Say the version and stop."
-bench = _app(
+bench_app = _app(
     "bench", "Measure, by the benchmark contract.", version_flags=[], help_epilogue="", sort_key=6
 )
-parity = _app(
+parity_app = _app(
     "parity",
     "Compare what two runs wrote, id for id.",
     version_flags=[],
@@ -93,7 +93,7 @@ _add(
     },
 )
 _add(
-    bench,
+    bench_app,
     "bench",
     {
         "asr": "Measure drafters against ordinary decoding and against transformers.",
@@ -102,11 +102,11 @@ _add(
     },
 )
 _add(
-    parity,
+    parity_app,
     "parity",
     {"codec": "Say whether two code arrays are the same, all codebooks, and where they part."},
 )
-for _several in (bench, parity):
+for _several in (bench_app, parity_app):
     app.command(_several)
     _several["--help"].show = True
 
@@ -190,7 +190,7 @@ def _called(arguments: list[str]) -> Any:
     of = app
     for name in (name for name in chain if not name.startswith("-")):
         of = of[name]
-    if of not in (app, bench, parity):
+    if of.default_command is not None:
         as_page(of, chain)
     command, bound, _ = app.parse_args(arguments, print_error=False, exit_on_error=False)
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mmspec import api
 from mmspec.bench import plan as shared
@@ -42,6 +42,10 @@ class Plan(shared.Plan):
             raise OptionError(f"--task: found {self.request.task!r}, expected {' or '.join(TASKS)}")
         if self.request.first_temperature > 0:
             raise OptionError("bench asr: found sampling, expected greedy decoding")
+
+    def settings(self, ours: Any) -> dict[str, Any]:
+        """What stands in the result file."""
+        return super().settings(ours) | {"request": self.request.to_dict()}
 
 
 def run(plan: Plan, say: Say = lambda what, total: None) -> Result:

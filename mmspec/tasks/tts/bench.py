@@ -58,6 +58,10 @@ class Plan(shared.Plan):
         if self.request.temperature != 0:
             raise OptionError("bench tts: found sampling, expected greedy decoding")
 
+    def settings(self, ours: Any) -> dict[str, Any]:
+        """What stands in the result file."""
+        return super().settings(ours) | {"request": self.request.to_dict()}
+
 
 def run(plan: Plan, say: Say = lambda what, total: None) -> Result:
     """Load, measure, summarise.
