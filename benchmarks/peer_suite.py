@@ -34,7 +34,7 @@ import transformers
 from benchmarks.peer.beds import beds
 from benchmarks.peer.judging import VERDICTS, Count, Judge, tally
 from benchmarks.peer.questions import ask
-from mmspec.modalities import ADAPTERS, SPEAKING
+from mmspec.modalities import ADAPTERS
 
 ASKED = "asked"
 MODES = ("as-is", "one", "two", ASKED)
@@ -47,6 +47,7 @@ GENERATING = (
     " and not (compil or export or flash or offload or model_parallel)"
 )
 LISTENING = ("qwen2_audio", "voxtral", "whisper")
+SPEAKING = [kind for kind, row in ADAPTERS.items() if row.task == "tts"]
 VOICES = (*SPEAKING, "orpheus", "valle")
 QUIET = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
 

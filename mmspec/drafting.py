@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,24 +13,29 @@ from torch import nn
 
 from mmspec.engine import AdaptivePolicy, BlockCosts, FixedPolicy, Policy
 from mmspec.errors import MMSpecError, ModelError, OptionError
-from mmspec.loading import kind_of, load_drafter, load_model, load_whisper, resolve
+from mmspec.loading import (
+    Loadable,
+    kind_of,
+    load_drafter,
+    load_model,
+    load_whisper,
+    resolve,
+    task_of,
+)
 from mmspec.modalities.base import draft as vlm
 from mmspec.modalities.base.causal import TextModel
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.drafts import HypothesisDraft
 from mmspec.modalities.base.pair import Draft, NoDraft
 from mmspec.modalities.base.switching import SwitchDraft
+from mmspec.modalities.speech import draft as speech
 from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
+from mmspec.modalities.speech.heads import FrameHeads
 from mmspec.modalities.vlm.text_only import BlindDraft
 from mmspec.modalities.vlm.token_pruning import ThinnedDraft
+from mmspec.modalities.whisper import draft as whisper
 from mmspec.modalities.whisper.checkpoint import Whisper, has_encoder
 from mmspec.modalities.whisper.chunks import OverlapDraft
-from mmspec.modalities.whisper.draft import (
-    EarlyExitDraft,
-    ModelDraft,
-    NgramDraft,
-    drafter_without_encoder,
-)
 
 
 def policy_for(gamma: int | str, costs: BlockCosts) -> Policy:
@@ -44,34 +50,6 @@ def policy_for(gamma: int | str, costs: BlockCosts) -> Policy:
         return FixedPolicy(operator.index(gamma) if not isinstance(gamma, str) else int(gamma))
     except (TypeError, ValueError):
         raise OptionError(f"gamma must be 'adaptive' or a number ≥ 0, got {gamma!r}") from None
-
-
-def draft_for(draft: Any, target: Whisper, trust_remote_code: bool) -> Draft:
-    """The kind of drafter that a `draft` argument names.
-
-    Raises:
-        MMSpecError: says what was given and what is known.
-    """
-    if draft is None or draft == "none":
-        return NoDraft()
-    if draft == "ngram":
-        return NgramDraft(target)
-    if draft == "hypothesis":
-        return HypothesisDraft(target)
-    if draft == "overlap":
-        return OverlapDraft(target)
-    if (layers := _layers_of(draft)) is not None:
-        return EarlyExitDraft(target, layers)
-    try:
-        if isinstance(draft, nn.Module) and not has_encoder(draft):
-            return ModelDraft(target, drafter_without_encoder(draft, target))
-        name = resolve(draft, role="draft")
-        device, dtype = str(target.device), target.model.dtype
-        drafter = load_whisper(name, device, dtype, target.packed, trust_remote_code)
-        label = Path(draft).name if isinstance(draft, str) else "model"
-        return ModelDraft(target, drafter, label)
-    except MMSpecError as error:
-        raise type(error)(f"draft: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,30 +82,89 @@ class Thinned:
     processor: Any = None
 
 
-def vlm_draft_for(draft: Any, target: Checkpoint, trust_remote_code: bool) -> Draft:
-    """The same for a model that looks or listens.
+Cell = Callable[[Any, str], Draft] | str
+"""What opens a kind of drafter on a target, given what stands behind its name, or why none does."""
+
+
+def _plain(kind: Callable[[Any], Draft]) -> Cell:
+    return lambda target, argument: kind(target)
+
+
+def _layers(kind: Callable[[Any, int], Draft]) -> Cell:
+    def opened(target: Any, argument: str) -> Draft:
+        if not argument.isdecimal():
+            given = f"early-exit:{argument}" if argument else "early-exit"
+            raise OptionError(f"draft {given!r}: expected early-exit:N, N a number of layers")
+        return kind(target, int(argument))
+
+    return opened
+
+
+ONLY_CHUNKS = "only recordings are decoded in chunks"
+ONLY_CODES = "only what speaks has codes to look up"
+NO_LAYERS = "the layers of a model that speaks draft nothing; it has lookup, repeat and heads:DIR"
+
+DRAFTERS: dict[str, dict[str, Cell]] = {
+    "ngram": {
+        "asr": _plain(whisper.NgramDraft),
+        "vlm": _plain(vlm.NgramDraft),
+        "tts": _plain(speech.lookup_draft),
+    },
+    "lookup": {"asr": ONLY_CODES, "vlm": ONLY_CODES, "tts": _plain(speech.lookup_draft)},
+    "hypothesis": {
+        "asr": _plain(HypothesisDraft),
+        "vlm": _plain(HypothesisDraft),
+        "tts": "nobody expects codes",
+    },
+    "overlap": {"asr": _plain(OverlapDraft), "vlm": ONLY_CHUNKS, "tts": ONLY_CHUNKS},
+    "early-exit": {
+        "asr": _layers(whisper.EarlyExitDraft),
+        "vlm": _layers(vlm.EarlyExitDraft),
+        "tts": NO_LAYERS,
+    },
+    "repeat": {"asr": ONLY_CODES, "vlm": ONLY_CODES, "tts": _plain(speech.repeat_draft)},
+    "heads": {
+        "asr": "heads are trained for codes",
+        "vlm": "heads are trained for codes",
+        "tts": speech.heads_draft,
+    },
+}
+"""Every kind of drafter that has a name, and for each task what opens it, or why nothing does.
+
+What isn't here is a drafting model: its name, its directory or itself.
+"""
+
+
+def draft_for(draft: Any, target: Loadable, trust_remote_code: bool) -> Draft:
+    """The kind of drafter that a `draft` argument names.
 
     A list means all of its entries, who take turns; so does a string with `+` between them.
+
+    Args:
+        draft: as `mmspec.load` takes it.
+        target: the checkpoint to be drafted for.
+        trust_remote_code: let a checkpoint bring Python code of its own.
 
     Raises:
         MMSpecError: says what was given and what is known.
     """
+    task = task_of(target)
     if isinstance(draft, str):
         draft = spelled(draft)
     if isinstance(draft, list | tuple):
-        return _switch([vlm_draft_for(one, target, trust_remote_code) for one in draft])
+        if task == "asr":
+            raise OptionError(f"draft {draft!r}: drafters take turns for images and codes only")
+        return _switch([draft_for(one, target, trust_remote_code) for one in draft])
     if draft is None or draft == "none":
         return NoDraft()
-    if draft == "ngram":
-        return vlm.NgramDraft(target)
-    if draft == "hypothesis":
-        return HypothesisDraft(target)
-    if draft == "overlap":
-        raise OptionError("draft 'overlap': only recordings are decoded in chunks")
-    if (layers := _layers_of(draft)) is not None:
-        return vlm.EarlyExitDraft(target, layers)
+    kind, _, argument = draft.partition(":") if isinstance(draft, str) else ("", "", "")
+    if kind in DRAFTERS and not Path(draft).exists():
+        opens = DRAFTERS[kind][task]
+        if isinstance(opens, str):
+            raise OptionError(f"draft {kind!r}: {opens}")
+        return opens(target, argument)
     try:
-        return _drafting_model(draft, target, trust_remote_code)
+        return MODELS[task](draft, target, trust_remote_code)
     except MMSpecError as error:
         raise type(error)(f"draft: {error}") from None
 
@@ -168,16 +205,6 @@ def _named(draft: str, name: str) -> str:
     return name
 
 
-def _layers_of(draft: Any) -> int | None:
-    """The number in "early-exit:N"; None where it's something else."""
-    if not isinstance(draft, str) or not draft.startswith("early-exit"):
-        return None
-    _, _, layers = draft.partition(":")
-    if not layers.isdecimal():
-        raise OptionError(f"draft {draft!r}: expected early-exit:N, N a number of layers")
-    return int(layers)
-
-
 def _switch(drafts: list[Draft]) -> SwitchDraft:
     """A switch between kinds; models of the same name are numbered."""
     names: Counter[str] = Counter()
@@ -188,8 +215,19 @@ def _switch(drafts: list[Draft]) -> SwitchDraft:
     return SwitchDraft(drafts)
 
 
-def _drafting_model(draft: Any, target: Checkpoint, trust_remote_code: bool) -> Draft:
-    """A drafting model, judged by its own configuration."""
+def _whisper(draft: Any, target: Whisper, trust_remote_code: bool) -> Draft:
+    """Another Whisper, or the decoder of one."""
+    if isinstance(draft, nn.Module) and not has_encoder(draft):
+        return whisper.ModelDraft(target, whisper.drafter_without_encoder(draft, target))
+    name = resolve(draft, role="draft")
+    device, dtype = str(target.device), target.model.dtype
+    drafter = load_whisper(name, device, dtype, target.packed, trust_remote_code)
+    label = Path(draft).name if isinstance(draft, str) else "model"
+    return whisper.ModelDraft(target, drafter, label)
+
+
+def _looking(draft: Any, target: Checkpoint, trust_remote_code: bool) -> Draft:
+    """Another model that looks or listens, or a language model; its configuration says which."""
     wrapped = isinstance(draft, Blind | Thinned)
     model = draft.model if wrapped else draft
     drafter = model
@@ -219,32 +257,20 @@ def _drafting_model(draft: Any, target: Checkpoint, trust_remote_code: bool) -> 
     return vlm.ModelDraft(target, drafter, **label)
 
 
-def speech_draft_for(draft: Any, target: Voice, trust_remote_code: bool) -> Draft:
-    """The same for a model that speaks.
-
-    A list means all of its entries, who take turns; so does a string with `+` between them.
-
-    Raises:
-        MMSpecError: says what was given and what is known.
-    """
-    if isinstance(draft, str) and "+" in draft and not Path(draft).exists():
-        draft = draft.split("+")
-    if isinstance(draft, list | tuple):
-        return _switch([speech_draft_for(one, target, trust_remote_code) for one in draft])
-    if draft is None or draft == "none":
-        return NoDraft()
-    try:
-        return target.family.draft_of(draft, target) or _speaking_model(
-            draft, target, trust_remote_code
-        )
-    except MMSpecError as error:
-        raise type(error)(f"draft: {error}") from None
-
-
-def _speaking_model(draft: Any, target: Voice, trust_remote_code: bool) -> Draft:
-    """A smaller model of the same order of codes, or a part of one."""
+def _speaking(draft: Any, target: Voice, trust_remote_code: bool) -> Draft:
+    """Heads, or a smaller model of the same order of codes, or a part of one."""
+    if isinstance(draft, FrameHeads):
+        return speech.HeadsDraft(target, draft)
     name = Path(draft).name if isinstance(draft, str | Path) else "model"
     if draft == "sample":
         draft = "voice-sample"
     model = load_drafter(draft, target, trust_remote_code)
-    return target.family.model_draft(target, model, name)
+    return speech.model_draft(target, model, name)
+
+
+MODELS: dict[str, Callable[[Any, Any, bool], Draft]] = {
+    "asr": _whisper,
+    "vlm": _looking,
+    "tts": _speaking,
+}
+"""What opens a drafting model, by the target's task."""

@@ -31,13 +31,13 @@ from mmspec.compat import (
     pop_cache,
     streamer_of_generate,
 )
-from mmspec.drafting import draft_for, policy_for, speech_draft_for, vlm_draft_for
+from mmspec.drafting import draft_for, policy_for
 from mmspec.engine import BlockCosts, Sampling
 from mmspec.engine.processing import BLOCK_FORMS, IGNORES_PREFIX, MEMORYLESS
 from mmspec.engine.processor_copies import with_copies
 from mmspec.engine.stats import Account
 from mmspec.errors import OptionError
-from mmspec.modalities import SPEAKING, adapter_for
+from mmspec.modalities import adapter_for, task_of
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.encoder_runs import Runs, watched
 from mmspec.modalities.base.generate import (
@@ -53,7 +53,7 @@ from mmspec.modalities.base.pair import Pair as DraftedPair
 from mmspec.modalities.base.preparation import Prepared, check_mode, with_stop_strings
 from mmspec.modalities.base.rows import Row, filled_up, padded, steps_of_scores
 from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
-from mmspec.modalities.speech.family import Asked
+from mmspec.modalities.speech.contract import Asked
 from mmspec.modalities.speech.generate import generated
 from mmspec.modalities.whisper.checkpoint import Whisper, has_encoder
 from mmspec.modalities.whisper.generate import (
@@ -172,7 +172,7 @@ class CustomGenerate:
     ) -> Any:
         """What transformers calls in place of its own loop."""
         adapter_for(model.config.model_type)
-        if model.config.model_type in SPEAKING:
+        if task_of(model.config.model_type) == "tts":
             raise OptionError(
                 f"{type(model).__name__} says codes, which no loop of another's is made for: call "
                 "mmspec.generate, or mmspec.load"
@@ -317,7 +317,7 @@ class CustomGenerate:
     def _vlm_pair(self, model: Any) -> DraftedPair[Checkpoint]:
         if self._pair is None or self._pair.checkpoint.model is not model:
             target = Checkpoint.of(model, self._processor, packed=self._packed)
-            draft = vlm_draft_for(self._draft, target, trust_remote_code=False)
+            draft = draft_for(self._draft, target, trust_remote_code=False)
             self._pair = DraftedPair(target, draft, self._policy, self._costs)
         return self._pair
 
@@ -414,7 +414,7 @@ def generate(
         MMSpecError: an unsupported family, or an option that can't work.
     """
     adapter_for(model.config.model_type)
-    if model.config.model_type in SPEAKING:
+    if task_of(model.config.model_type) == "tts":
         return _spoken(model, inputs, draft, gamma, seed, packed, streamer, options)
     loop = custom_generate(
         draft,
@@ -454,9 +454,7 @@ def _spoken(
             f"inputs: expected what the processor makes, a mapping, got {type(inputs).__name__}"
         )
     voice, costs = Voice.of(model, packed=packed), BlockCosts()
-    pair = DraftedPair(
-        voice, speech_draft_for(draft, voice, False), policy_for(gamma, costs), costs
-    )
+    pair = DraftedPair(voice, draft_for(draft, voice, False), policy_for(gamma, costs), costs)
     account = Account(Clock(model.device))
     asked = Asked(pair, dict(inputs), account, options, seed=seed, streamer=streamer)
     output, sampling = generated(asked)

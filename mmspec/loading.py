@@ -14,7 +14,8 @@ import torch
 from transformers import PreTrainedModel
 
 from mmspec.errors import MMSpecError, ModelError, OptionError
-from mmspec.modalities import ADAPTERS, SPEAKING, adapter_for
+from mmspec.modalities import ADAPTERS, adapter_for
+from mmspec.modalities import task_of as task_of_type
 from mmspec.modalities.base.causal import TEXT_MODEL, check_text_model
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.layers import seen_through
@@ -60,6 +61,9 @@ LAYOUTS = {"orpheus": "mmspec.modalities.speech.orpheus"}
 
 Loadable = Whisper | Checkpoint | Voice
 """What `load_model` gives: a model that transcribes, looks or speaks."""
+
+KINDS: dict[str, type[Loadable]] = {"asr": Whisper, "vlm": Checkpoint, "tts": Voice}
+"""How a model is described, by its task."""
 
 
 def load_model(
@@ -189,12 +193,13 @@ def _check_kind(model_type: str, role: str) -> None:
         adapter_for(model_type)
 
 
+def task_of(loaded: Loadable) -> str:
+    """What a loaded model is for: the name of a task's room."""
+    return next(task for task, kind in KINDS.items() if isinstance(loaded, kind))
+
+
 def _reader(model_type: str) -> Callable[..., tuple[Any, Any]]:
-    if model_type == "whisper":
-        return _read_whisper
-    if model_type in SPEAKING:
-        return _read_voice
-    return _read_checkpoint if model_type in ADAPTERS else _read_text_model
+    return READERS[task_of_type(model_type)]
 
 
 def _read_voice(
@@ -251,13 +256,19 @@ def _read_checkpoint(
     return model, load_processor(source, config, **code)
 
 
+READERS: dict[str | None, Callable[..., tuple[Any, Any]]] = {
+    "asr": _read_whisper,
+    "vlm": _read_checkpoint,
+    "tts": _read_voice,
+    None: _read_text_model,
+}
+"""What reads a model and its processor, by task; a model without one is a plain language model."""
+
+
 def _described(model: Any, processor: Any, packed: bool) -> Loadable:
-    if model.config.model_type == "whisper":
-        return Whisper.of(model, processor, packed=packed)
-    if model.config.model_type in SPEAKING:
-        return Voice.of(model, processor, packed=packed)
-    if model.config.model_type in ADAPTERS:
-        return Checkpoint.of(model, processor, packed=packed)
+    task = task_of_type(model.config.model_type)
+    if task is not None:
+        return KINDS[task].of(model, processor, packed=packed)
     check_text_model(model)
     return Checkpoint.of(model, processor, packed=packed, family=TEXT_MODEL)
 

@@ -19,13 +19,15 @@ from mmspec.cli.running import Run
 from mmspec.compare.comparison import Comparison
 from mmspec.compare.differences import Difference
 from mmspec.modalities.whisper.words import Word
-from mmspec.page import Failure, PageData, Recording, TokenTexts, log_mel, recording_of, render_page
+from mmspec.page import Failure, PageData, TokenTexts, log_mel, render_page
 from mmspec.page.figures import strip_figures
 from mmspec.page.pieces import PART
+from mmspec.page.recordings import Recording
 from mmspec.page.spectrogram import colours, picture
 from mmspec.report.grounding import Grounding, share_by_class
 from mmspec.report.ledger import DistanceLedger
 from mmspec.report.trace import Round
+from mmspec.tasks.asr.page import recording_of
 from mmspec.tasks.asr.result import SpokenSegment, Transcription
 from tests.cli_support import Here, Place, make_place
 from tests.page_support import END, Page, Tokenizer, round_of, tallied

@@ -16,19 +16,19 @@ import soundfile
 from PIL import Image
 
 import mmspec
-from mmspec.cli.page import SpeechEntries
 from mmspec.compare.code_parity import when_decided
 from mmspec.compare.comparison import Comparison
 from mmspec.compare.differences import Difference
 from mmspec.factorizations import Codebook, DelayedFrames
-from mmspec.page import CodeTexts, Failure, PageData, Utterance, render_page, utterance_of
+from mmspec.page import Failure, PageData, render_page
+from mmspec.page.code_grid import CELL_PX, HEAD_PX, STRIP_FRAMES
 from mmspec.page.spectrogram import colours
 from mmspec.page.wording import SPOKEN
 from mmspec.report.by_codebook import CodeShare
 from mmspec.report.grounding import Grounding, share_by_class
 from mmspec.report.trace import Round
 from mmspec.tasks.tts import code_grid
-from mmspec.tasks.tts.code_grid import CELL_PX, HEAD_PX, STRIP_FRAMES
+from mmspec.tasks.tts.page import CodeTexts, SpeechEntries, Utterance, utterance_of
 from mmspec.tasks.tts.result import Speech
 from tests.cli_support import Here
 from tests.page_support import Element, Page, round_of, tallied
@@ -287,7 +287,7 @@ class TestSound:
 
     def test_a_page_has_room_for_so_much(self, monkeypatch: pytest.MonkeyPatch) -> None:
         size = len(utterance().sound or "")
-        monkeypatch.setattr("mmspec.cli.page.SOUND_ROOM", 2 * size + 1)
+        monkeypatch.setattr("mmspec.tasks.tts.page.SOUND_ROOM", 2 * size + 1)
         monkeypatch.setattr(CodeTexts, "of", lambda speaker: TEXTS)
         entries = SpeechEntries(None)
         for name in "abc":

@@ -16,11 +16,12 @@ import pytest
 from PIL import Image
 
 from mmspec.compare.comparison import Comparison
-from mmspec.page import Failure, PageData, Sight, TokenTexts, picture_of, render_page, sight_of
+from mmspec.page import Failure, PageData, TokenTexts, picture_of, render_page
 from mmspec.page.pictures import FINE, SMALL
 from mmspec.page.wording import READ, SEEN
 from mmspec.report.grounding import Grounding, share_by_class
 from mmspec.report.trace import Round
+from mmspec.tasks.vlm.page import Sight, sight_of
 from mmspec.tasks.vlm.result import Description
 from tests.cli_support import Here
 from tests.modalities.pdfs import document, text

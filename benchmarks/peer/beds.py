@@ -16,7 +16,7 @@ from torch import Tensor
 
 import mmspec
 from benchmarks.peer.judging import Ours
-from mmspec.drafting import speech_draft_for
+from mmspec.drafting import draft_for
 from mmspec.modalities.speech import bark, higgs_audio, valle
 from tests.modalities import tiny_crossing
 from tests.modalities.speech import (
@@ -90,7 +90,7 @@ def units_of(family: Any) -> Callable[[Any, Given, Options, Any], Ours]:
             family,
             model,
             given,
-            lambda target: speech_draft_for(draft, target, trust_remote_code=False),
+            lambda target: draft_for(draft, target, trust_remote_code=False),
             GAMMA,
             **options,
         )

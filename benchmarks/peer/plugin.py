@@ -22,7 +22,7 @@ from torch import Tensor
 
 import mmspec
 from benchmarks.peer.judging import Judge, Ours
-from mmspec.modalities import SPEAKING
+from mmspec.modalities import task_of
 
 GAMMA = 5
 TOKENS = 12
@@ -137,7 +137,7 @@ class Peer:
             return self._comparable(whole, given)
 
         def ours() -> Ours:
-            if self.mode == "two" or model.config.model_type in SPEAKING:
+            if self.mode == "two" or task_of(model.config.model_type) == "tts":
                 return self._by_mmspec(plain, model, args, given)
             return self._by_loop(plain, model, args, given)
 

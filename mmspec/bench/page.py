@@ -8,31 +8,10 @@ from typing import Any
 from mmspec.bench.contest import Result
 from mmspec.bench.measuring import Measured
 from mmspec.compare.comparison import Comparison
-from mmspec.page import Decoded, Failure, PageData, TokenTexts, picture_of, sight_of
-from mmspec.page.wording import SEEN
-
-
-def page_of(result: Result, grounding: bool | float | None = None) -> PageData:
-    """The page of a benchmark of models that look.
-
-    Every drafter looks once more, untimed, since a measured run keeps no rounds.
-
-    Args:
-        result: of the measurement.
-        grounding: find out what rests on the images: True, or a threshold in nats.
-    """
-    ours = result.contenders[: len(result.ours)]
-    entries: list[Decoded | Failure] = []
-    for member in ours:
-        if member.why_not is not None:
-            entries.append(Failure(member.name, member.why_not, SEEN))
-            continue
-        entries += _entries(result, member, grounding)
-    return PageData(result.settings, tuple(entries))
 
 
 def say_again(result: Result, entries: Any) -> None:
-    """The same of a benchmark of models that speak.
+    """Show what was measured of models that speak; a measured run keeps no rounds, so untimed again.
 
     Args:
         result: of the measurement.
@@ -46,30 +25,10 @@ def say_again(result: Result, entries: Any) -> None:
         for place, case in enumerate(result.cases):
             said = contender.speaker.speak(case.subject, case.request)
             name = f"{case.path.name}, {member.name.removeprefix('mmspec ')}"
-            entries.done(name, said, _compared(result, member, place))
+            entries.done(name, said, compared(result, member, place))
 
 
-def _entries(result: Result, member: Measured, grounding: bool | float | None) -> list[Decoded]:
-    contender: Any = member.contender
-    texts = TokenTexts.of_viewer(contender.viewer)
-    entries: list[Decoded] = []
-    for place, case in enumerate(result.cases):
-        request = case.request
-        said = contender.viewer.describe(
-            case.subject,
-            task=request.task,
-            max_new_tokens=request.max_new_tokens,
-            hypothesis=contender.expected(request, member.hypothesis_of(case)),
-            grounding=grounding,
-        )
-        compared = _compared(result, member, place)
-        name = f"{case.path.name}, {member.name.removeprefix('mmspec ')}"
-        pictures = [picture_of(case.subject)]
-        entries.append(sight_of(name, said, texts, pictures, compared=compared))
-    return entries
-
-
-def _compared(result: Result, member: Measured, place: int) -> dict[str, Comparison]:
+def compared(result: Result, member: Measured, place: int) -> dict[str, Comparison]:
     """Medians over all pairs of runs of one case."""
     by_name = {one.name: one for one in result.contenders}
     found = {}

@@ -299,16 +299,17 @@ def _write(result: Any, json: Path | None, markdown: Path | None) -> None:
 
 
 def _write_page(result: Any, report: Path, grounding: bool | float | None) -> None:
-    from mmspec.bench.page import page_of
     from mmspec.output.formats import write_atomic
     from mmspec.page import render_page
+    from mmspec.tasks.vlm.bench_page import page_of
 
     write_atomic(report, render_page(page_of(result, grounding)))
 
 
 def _write_speeches(result: Any, report: Path) -> None:
     from mmspec.bench.page import say_again
-    from mmspec.cli.page import SpeechEntries, write_page
+    from mmspec.page.writing import write_page
+    from mmspec.tasks.tts.page import SpeechEntries
 
     entries = SpeechEntries(result.contenders[0].contender.speaker)
     say_again(result, entries)

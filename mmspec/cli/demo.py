@@ -68,7 +68,7 @@ def demo(
                 else:
                     parts.append(part(models.gamma, console, report is not None))
     if report is not None:
-        from mmspec.cli.page import write_page
+        from mmspec.page.writing import write_page
         from mmspec.tasks.settings import as_json
 
         write_page(report, as_json(models), [entry for _, entries in parts for entry in entries])

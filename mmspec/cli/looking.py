@@ -61,7 +61,8 @@ class CaptionRun(FilesRun):
         self._paged: Any = None
         page: Any = None
         if self._wanted.report is not None:
-            from mmspec.cli.page import RunPage, SightEntries
+            from mmspec.page.writing import RunPage
+            from mmspec.tasks.vlm.page import SightEntries
 
             self._paged = SightEntries(self._model, self._request.task)
             page = RunPage(self._wanted.report, settings, self._paged)

@@ -32,7 +32,8 @@ class Run(FilesRun):
     def _new_output(self, settings: dict[str, Any]) -> Transcripts:
         page = None
         if self._wanted.report is not None:
-            from mmspec.cli.page import RecordingEntries, RunPage
+            from mmspec.page.writing import RunPage
+            from mmspec.tasks.asr.page import RecordingEntries
 
             page = RunPage(self._wanted.report, settings, RecordingEntries(self._model))
         return Transcripts(self._wanted, self._files, settings, self._steps, page)

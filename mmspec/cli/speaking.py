@@ -85,7 +85,8 @@ class SpeakRun(FilesRun):
             raise OptionError(NO_CODEC)
         page: Any = None
         if self._wanted.report is not None:
-            from mmspec.cli.page import RunPage, SpeechEntries
+            from mmspec.page.writing import RunPage
+            from mmspec.tasks.tts.page import SpeechEntries
 
             page = RunPage(self._wanted.report, settings, SpeechEntries(self._model))
         return Speeches(self._wanted, self._files, settings, self._steps, page)

@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from mmspec.page.recordings import Recording, Spoken, Strip
 from mmspec.report.report import Report
-from mmspec.tasks.asr.page import Recording, Spoken, Strip
 
 WIDEST, NARROWEST, PX_PER_S = 1030, 300, 110
 """Pixels of a strip: a short clip fits a phone, a long row can be scrolled in its own box."""

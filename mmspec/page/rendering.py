@@ -12,11 +12,11 @@ from markupsafe import Markup
 
 from mmspec.output.formats import neutral
 from mmspec.page import figures
+from mmspec.page.code_grid import CELL_PX, HEAD_PX, CodeCell
 from mmspec.page.data import Decoded, PageData, Token
 from mmspec.page.pieces import SPACES
 from mmspec.page.wording import Wording
 from mmspec.report.totals import total
-from mmspec.tasks.tts.code_grid import CELL_PX, HEAD_PX, CodeCell
 
 ROUNDS_SHOWN, STRIPS_SHOWN, OFFSETS_SHOWN, SEGMENTS_SHOWN, CODEBOOKS_SHOWN = 200, 8, 10, 20, 12
 """What comes behind these is folded."""

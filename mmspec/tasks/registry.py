@@ -18,19 +18,21 @@ class Task:
 
     Attributes:
         face: module and class of what `mmspec.load` gives.
-        does: what a model of it does, and by which command, as the end of a sentence.
+        verb: what a model of it does.
+        commands: that let it.
         sample: the model that comes with mmspec, as `mmspec.load` knows it.
     """
 
     face: tuple[str, str]
-    does: str
+    verb: str
+    commands: str
     sample: str
 
 
 TASKS = {
-    "asr": Task(("transcriber", "Transcriber"), "listens: mmspec transcribe", "sample"),
-    "vlm": Task(("viewer", "Viewer"), "looks: mmspec caption or ocr", "vision-sample"),
-    "tts": Task(("speaker", "Speaker"), "speaks: mmspec speak", "voice-sample"),
+    "asr": Task(("transcriber", "Transcriber"), "listens", "mmspec transcribe", "sample"),
+    "vlm": Task(("viewer", "Viewer"), "looks", "mmspec caption or ocr", "vision-sample"),
+    "tts": Task(("speaker", "Speaker"), "speaks", "mmspec speak", "voice-sample"),
 }
 
 

@@ -10,16 +10,10 @@ from typing import Any, ClassVar
 
 from mmspec.errors import ModelError, OptionError
 from mmspec.modalities.base.options import option
+from mmspec.tasks.registry import TASKS
 
 MOST_THREADS = 1024
 """OpenMP ends the process where the system gives it no more threads."""
-
-WHAT_FOR = {
-    "Transcriber": "listens: mmspec transcribe",
-    "Viewer": "looks: mmspec caption or ocr",
-    "Speaker": "speaks: mmspec speak",
-}
-"""What a loaded model does, by its class, and which command lets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +33,10 @@ class ModelSettings:
         packed: On a CPU, keep weights in the layout that small blocks want.
         threads: CPU threads.
         trust_remote_code: Let a checkpoint run its own code.
-        loads: the class of what `mmspec.load` has to give: what the target is to do.
+        task: what the target is to do, see `registry.TASKS`.
     """
 
-    loads: ClassVar[str] = "Transcriber"
+    task: ClassVar[str] = "asr"
 
     target: str | None = option(None, short="-t", metavar="MODEL")
     draft: str = option("none", short="-d", metavar="DRAFT")
@@ -98,9 +92,11 @@ class ModelSettings:
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         loaded = self._load(api)
-        if not isinstance(loaded, getattr(api, self.loads)):
-            kind, found = loaded.model.config.model_type, WHAT_FOR[type(loaded).__name__]
-            raise ModelError(f"--target: found a model of type {kind}, which {found}")
+        if loaded.task != self.task:
+            kind, other = loaded.model.config.model_type, TASKS[loaded.task]
+            raise ModelError(
+                f"--target: found a model of type {kind}, which {other.verb}: {other.commands}"
+            )
         return loaded
 
     def _load(self, api: Any) -> Any:
@@ -132,7 +128,7 @@ class LookingSettings(ModelSettings):
             decides how fast, never what.
     """
 
-    loads: ClassVar[str] = "Viewer"
+    task: ClassVar[str] = "vlm"
 
     target: str = option(short="-t", metavar="MODEL")
 
@@ -159,7 +155,7 @@ class SpeakingSettings(ModelSettings):
             turns: a+b. It decides how fast, never what.
     """
 
-    loads: ClassVar[str] = "Speaker"
+    task: ClassVar[str] = "tts"
 
     target: str | None = option("sample", short="-t", metavar="MODEL")
 

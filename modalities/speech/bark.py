@@ -44,7 +44,8 @@ from mmspec.modalities.speech.chain import (
     prepared_chain,
     units,
 )
-from mmspec.modalities.speech.family import Asked, Said, check_words
+from mmspec.modalities.speech.contract import Asked, Said
+from mmspec.modalities.speech.family import check_words
 from mmspec.modalities.speech.preparation import Loop, shadow
 
 if TYPE_CHECKING:

@@ -22,10 +22,11 @@ from mmspec.factorizations.codes import Grid
 from mmspec.modalities.base import family as vlm
 from mmspec.modalities.base.checkpoint import Checkpoint as Model
 from mmspec.modalities.base.draft import ModelDraft
-from mmspec.modalities.base.pair import Draft, Pair
+from mmspec.modalities.base.pair import Pair
 from mmspec.modalities.base.preparation import Prepared, check_mode, prepare, refusing
 from mmspec.modalities.base.request import Inputs, Request, decoded
-from mmspec.modalities.speech.family import Asked, Family
+from mmspec.modalities.speech.contract import Asked
+from mmspec.modalities.speech.family import Family
 from mmspec.proposals import Drafter, NgramDrafter
 from mmspec.proposals.runs import RunIndex
 from mmspec.report.by_codebook import CodeShare
@@ -67,30 +68,6 @@ class ChainModel(vlm.Family):
     def reserved(self, model: Any) -> frozenset[int]:
         """The marks that it was given."""
         return self._marks
-
-
-class ChainFamily(Family):
-    """A family whose codes are plain chains, and what follows from them."""
-
-    @abstractmethod
-    def chains(self, model: Any, packed: bool) -> dict[str, Model]:
-        """The models that write its chains, by name, in the order in which they do."""
-
-    def draft_of(self, name: Any, target: Checkpoint) -> Draft | None:
-        """Lookup."""
-        return LookupDraft() if name in ("lookup", "ngram") else None
-
-    def model_draft(self, target: Checkpoint, drafter: Any, name: str) -> Draft:
-        """Another model of the same codes, chain by chain."""
-        return ChainDraft(target, drafter, name)
-
-    def earlier(self, sequence: Sequence[Any], name: str) -> Sequence[int]:
-        """The units of one chain in a sequence that was said."""
-        return sequence
-
-    def drafting(self) -> type[ModelDraft]:
-        """How the same chain of another model drafts for one."""
-        return ModelDraft
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +129,24 @@ class ChainDraft:
     def open(self, opening: ChainRequest) -> Drafter | None:
         """A drafter that reads the same prompt when first asked."""
         return self._drafts[opening.name].open(opening.request)
+
+
+class ChainFamily(Family):
+    """A family whose codes are plain chains, and what follows from them."""
+
+    draft_kind = ChainDraft
+
+    @abstractmethod
+    def chains(self, model: Any, packed: bool) -> dict[str, Model]:
+        """The models that write its chains, by name, in the order in which they do."""
+
+    def earlier(self, sequence: Sequence[Any], name: str) -> Sequence[int]:
+        """The units of one chain in a sequence that was said."""
+        return sequence
+
+    def drafting(self) -> type[ModelDraft]:
+        """How the same chain of another model drafts for one."""
+        return ModelDraft
 
 
 class _Handing:

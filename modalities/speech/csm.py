@@ -18,14 +18,14 @@ from torch import Tensor
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations import Codebook, DepthFrames
 from mmspec.factorizations.codes import Grid
-from mmspec.modalities.base.pair import Draft
 from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.speech.checkpoint import Checkpoint
+from mmspec.modalities.speech.contract import Opened
 from mmspec.modalities.speech.csm_request import CsmPrepared, prepare
 from mmspec.modalities.speech.csm_target import CsmTarget
 from mmspec.modalities.speech.depth_drafting import DepthDraft
 from mmspec.modalities.speech.depth_guesses import Guess, repeat_previous
-from mmspec.modalities.speech.family import FrameFamily, Opened, check_words
+from mmspec.modalities.speech.family import FrameFamily, check_words
 from mmspec.prefix import Frame
 
 SPEAKER = re.compile(r"\[\d+\]")
@@ -38,6 +38,7 @@ class CsmFamily(FrameFamily):
         guess: how a frame may go on behind its first code; None: nothing is guessed.
     """
 
+    draft_kind = DepthDraft
     title: ClassVar[str] = "CSM"
     loads: ClassVar[str] = "CsmForConditionalGeneration"
     drafters: ClassVar[Mapping[str, str]] = {"csm": "CsmForConditionalGeneration"}
@@ -102,10 +103,6 @@ class CsmFamily(FrameFamily):
     def _opened(self, prepared: CsmPrepared, packed: bool) -> Opened:
         steps = self.descriptor(prepared.model)
         return CsmTarget(prepared, steps, guess=self._guess, packed=packed)
-
-    def model_draft(self, target: Checkpoint, drafter: Any, name: str) -> Draft:
-        """A smaller CSM: one frame at a time, its codes one by one."""
-        return DepthDraft(target, drafter, name)
 
     def in_words(self, steps: DepthFrames) -> str:
         """Its codebooks, codes and end."""

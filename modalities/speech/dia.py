@@ -25,8 +25,9 @@ from mmspec.factorizations.codes import Grid
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.base.decoder import DecoderTarget, block_layers, layer_list
 from mmspec.modalities.base.preparation import Prepared
+from mmspec.modalities.speech.contract import Opened
 from mmspec.modalities.speech.delay_pattern import whole_rows
-from mmspec.modalities.speech.family import FrameFamily, Opened, check_words
+from mmspec.modalities.speech.family import FrameFamily, check_words
 from mmspec.modalities.speech.scoring import FrameScoring
 from mmspec.prefix import Frame
 from mmspec.state import DecoderState

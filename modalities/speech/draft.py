@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from mmspec.errors import ModelError
+from mmspec.modalities.base.pair import Draft
+from mmspec.modalities.speech.chain import LookupDraft as ChainLookupDraft
 from mmspec.modalities.speech.checkpoint import Checkpoint
 from mmspec.modalities.speech.family import FrameFamily
 from mmspec.modalities.speech.heads import FrameHeads
@@ -133,6 +135,44 @@ class HeadsDraft:
     def open(self, request: Request) -> Drafter | None:
         """A drafter over the states that the target's own passes leave behind."""
         return HeadsDrafter(request.target, self._heads, self._heads.config.offsets)
+
+
+def lookup_draft(target: Checkpoint) -> Draft:
+    """Lookup, in frames or in the codes of a chain."""
+    return LookupDraft() if isinstance(target.family, FrameFamily) else ChainLookupDraft()
+
+
+def heads_draft(target: Checkpoint, folder: str) -> HeadsDraft:
+    """Heads in a folder.
+
+    Raises:
+        ModelError: they can't be read, or don't fit the target.
+    """
+    frame_family(target)
+    try:
+        return HeadsDraft(target, FrameHeads.from_pretrained(folder, target.model.dtype))
+    except ModelError as error:
+        raise ModelError(f"draft: {error}") from None
+
+
+def repeat_draft(target: Checkpoint) -> RepeatDraft:
+    """The last frame once more.
+
+    Raises:
+        ModelError: one step decides a single code there.
+    """
+    frame_family(target)
+    return RepeatDraft()
+
+
+def model_draft(target: Checkpoint, drafter: Any, name: str) -> Draft:
+    """Another model as a drafter: heads, or a smaller one of the same codes.
+
+    Raises:
+        ModelError: it decides other codes than the target; names both sides.
+    """
+    kind = type(target.family).draft_kind or ModelDraft
+    return kind(target, drafter, name)
 
 
 def frame_family(target: Checkpoint) -> FrameFamily:

@@ -3,115 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
-from mmspec.acceptance.groups import Approximate
-from mmspec.compat import given_cache
-from mmspec.engine import Sampling, Steps
-from mmspec.engine.frames import Chain, Frames, FrameStops, Layout
-from mmspec.engine.stats import Account
+from mmspec.engine import Steps
+from mmspec.engine.frames import Layout
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations.codes import Codebook, Grid
-from mmspec.modalities.base.pair import Draft, Pair
+from mmspec.modalities.base.pair import Draft
 from mmspec.modalities.base.preparation import Prepared
-from mmspec.modalities.speech.heads import FrameHeads
+from mmspec.modalities.speech.contract import Asked, Opened, Said
+from mmspec.modalities.speech.grounding import frame_log_probs
+from mmspec.modalities.speech.preparation import prepare
+from mmspec.modalities.speech.request import said_in_frames
 from mmspec.prefix import Frame
-from mmspec.target import Target
 
 if TYPE_CHECKING:
     from mmspec.modalities.speech.checkpoint import Checkpoint
-
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """What is to be said, and how.
-
-    Attributes:
-        pair: the target and its kind of drafter.
-        inputs: what the target's `generate` takes.
-        options: of `generate`.
-        account: adds up what is done.
-        seed: key of the noise where codes are sampled; None: fresh noise.
-        rule: of acceptance, see `mmspec.engine.Sampling`.
-        approximate: leave to judge by groups of similar codes; None: exactly.
-        drafter_inputs: makes a drafting model's own inputs for the same text; None: the target's.
-        earlier: sequences that the same voice has said before, as the model sees them.
-        streamer: gets committed frames or units, one by one.
-
-    Raises:
-        OptionError: a cache, which no loop here reads or fills.
-    """
-
-    pair: Pair[Checkpoint]
-    inputs: Mapping[str, Any]
-    account: Account
-    options: Mapping[str, Any] = field(default_factory=dict)
-    seed: int | None = None
-    rule: str = "auto"
-    approximate: Approximate | None = None
-    drafter_inputs: Any = None
-    earlier: Sequence[Sequence[Any]] = ()
-    streamer: Any = None
-
-    def __post_init__(self) -> None:
-        if given_cache({**self.inputs, **self.options}) is not None:
-            raise OptionError("found a cache, which would be neither read nor filled: leave it out")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Said:
-    """What came of it.
-
-    Attributes:
-        grid: codes, frames × codebooks: what parity compares.
-        ended: whether the model said that it is done (else its length ended it).
-        sequence: units or frames as the model sees them, the prompt's included.
-        prompt_length: how many of them were given.
-        sampling: how its codes were drawn.
-        layout: what was forced in the sequence; None where a step decides one unit.
-        first_step: the step, as the descriptor counts them, that decided the first unit behind what
-            was given; below 0 where marks come before the first code, None where no count holds.
-    """
-
-    grid: Grid
-    ended: bool
-    sequence: Sequence[Any]
-    prompt_length: int
-    sampling: Sampling
-    layout: Layout | None = None
-    first_step: int | None = 0
-
-
-class Opened(Target, Protocol):
-    """A target of frames that has yet to read its prompt.
-
-    Attributes:
-        prompt: the frames that it reads; text and the like are conditioning in front of them.
-        layout: what is forced.
-        chain: what scores the codebooks behind the first, where they depend on it.
-        codebooks: K.
-        said: ids that a head says; None: all those that a row has.
-        max_rows: frames, the prompt's included, that its output never exceeds.
-        hidden: `[m, D]`, final states behind the frames that were read last.
-        hidden_from: position of the first of these frames.
-    """
-
-    prompt: Sequence[Frame]
-    layout: Layout
-    chain: Chain | None
-    codebooks: int
-    said: int | None
-    max_rows: int
-    hidden: Tensor
-    hidden_from: int
-
-    def read_prompt(self) -> Tensor:
-        """Read the prompt and freeze it; the law behind it `[1, R, V]`."""
-        ...
 
 
 class Family(ABC):
@@ -122,12 +32,14 @@ class Family(ABC):
         loads: transformers' class for its checkpoints.
         drafters: transformers' classes of what may draft for it, by model type.
         filled: what of its output is not autoregressive, so that nothing of it is drafted.
+        draft_kind: how another model of the same codes drafts for one; None: one frame at a time.
     """
 
     title: ClassVar[str]
     loads: ClassVar[str]
     drafters: ClassVar[Mapping[str, str]]
     filled: ClassVar[str] = ""
+    draft_kind: ClassVar[Callable[[Any, Any, str], Draft] | None] = None
 
     @abstractmethod
     def descriptor(self, model: Any) -> Any:
@@ -140,14 +52,6 @@ class Family(ABC):
     @abstractmethod
     def say(self, asked: Asked) -> Steps[Said]:
         """Decode a request to its end."""
-
-    @abstractmethod
-    def draft_of(self, name: Any, target: Checkpoint) -> Draft | None:
-        """The kind of drafter that is called so and is no model by itself; None where none is.
-
-        Raises:
-            ModelError: there is one, and it doesn't fit the target.
-        """
 
     def in_words(self, steps: Any) -> str:
         """An order of codes, for those who compare two."""
@@ -163,14 +67,6 @@ class Family(ABC):
         if own != others:
             ours, theirs = self.in_words(own), self.in_words(others)
             raise ModelError(f"the target writes {ours}, the drafter {theirs}")
-
-    @abstractmethod
-    def model_draft(self, target: Checkpoint, drafter: Any, name: str) -> Draft:
-        """A smaller model as a drafter.
-
-        Raises:
-            ModelError: it decides other codes than the target; names both sides.
-        """
 
     def log_probs(self, asked: Asked, said: Said, *, text: bool) -> list[float]:
         """The log-probability of each step of an output behind those before it.
@@ -232,8 +128,6 @@ class FrameFamily(Family):
         Raises:
             ValueError: whatever `generate` refuses.
         """
-        from mmspec.modalities.speech.preparation import prepare
-
         return prepare(model, inputs, **options)
 
     @abstractmethod
@@ -242,30 +136,7 @@ class FrameFamily(Family):
 
     def say(self, asked: Asked) -> Steps[Said]:
         """One session over frames."""
-        from mmspec.modalities.speech.request import said_in_frames
-
         return said_in_frames(self, asked)
-
-    def draft_of(self, name: Any, target: Checkpoint) -> Draft | None:
-        """Lookup, repeats, or heads in a directory."""
-        from mmspec.modalities.speech import draft as kinds
-
-        if isinstance(name, FrameHeads):
-            return kinds.HeadsDraft(target, name)
-        if name in ("lookup", "ngram"):
-            return kinds.LookupDraft()
-        if name == "repeat":
-            return kinds.RepeatDraft()
-        if isinstance(name, str) and name.startswith("heads:"):
-            heads = FrameHeads.from_pretrained(name.removeprefix("heads:"), target.model.dtype)
-            return kinds.HeadsDraft(target, heads)
-        return None
-
-    def model_draft(self, target: Checkpoint, drafter: Any, name: str) -> Draft:
-        """One frame at a time."""
-        from mmspec.modalities.speech.draft import ModelDraft
-
-        return ModelDraft(target, drafter, name)
 
     @abstractmethod
     def open_drafter(
@@ -324,8 +195,6 @@ class FrameFamily(Family):
 
     def log_probs(self, asked: Asked, said: Said, *, text: bool) -> list[float]:
         """Of all codes that a step decided, in one pass over the output."""
-        from mmspec.modalities.speech.grounding import frame_log_probs
-
         return frame_log_probs(self, asked, said, text=text)
 
     def grid(self, steps: Any, frames: Sequence[Frame]) -> tuple[Grid, bool]:
@@ -345,13 +214,3 @@ def check_words(text: str) -> None:
     """
     if not text.strip():
         raise InputError("the text is empty: nothing to say")
-
-
-def units_of(opened: Opened, layout: Layout | None = None) -> Frames:
-    """What a session is given for a target of frames, whose marks are what is forced by default."""
-    return Frames(opened.codebooks, layout or opened.layout, opened.chain, opened.said)
-
-
-def stops_of(opened: Opened, prepared: Prepared) -> FrameStops:
-    """Where the output of a target of frames ends."""
-    return FrameStops(opened.layout, opened.max_rows, prepared.criteria)

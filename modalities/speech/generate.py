@@ -7,7 +7,8 @@ from typing import Any
 from mmspec.compat import quiet
 from mmspec.engine import Sampling, run_alone
 from mmspec.errors import OptionError
-from mmspec.modalities.speech.family import Asked, FrameFamily
+from mmspec.modalities.speech.contract import Asked
+from mmspec.modalities.speech.family import FrameFamily
 from mmspec.modalities.speech.preparation import shadow
 
 

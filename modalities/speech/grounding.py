@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from mmspec.acceptance.frames import FREE
 from mmspec.errors import StateError
-from mmspec.modalities.speech.family import Asked, FrameFamily, Opened, Said
+from mmspec.modalities.speech.contract import Asked, Opened, Said
+
+if TYPE_CHECKING:
+    from mmspec.modalities.speech.family import FrameFamily
 
 BLOCK = 256
 """Frames that are read at a time."""

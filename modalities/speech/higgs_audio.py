@@ -28,7 +28,8 @@ from mmspec.factorizations.codes import Grid
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.base.decoder import block_layers
 from mmspec.modalities.base.preparation import Prepared
-from mmspec.modalities.speech.family import FrameFamily, Opened, check_words
+from mmspec.modalities.speech.contract import Opened
+from mmspec.modalities.speech.family import FrameFamily, check_words
 from mmspec.modalities.speech.higgs_rows import BesideText, HiggsLayout, Marks
 from mmspec.modalities.speech.repetition_aware import RedrawnLaw
 from mmspec.modalities.speech.scoring import FrameScoring

@@ -26,8 +26,9 @@ from mmspec.factorizations.codes import Grid
 from mmspec.modalities.base.decoder import check_inference_mode
 from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.speech.codec import open_codec
+from mmspec.modalities.speech.contract import Opened
 from mmspec.modalities.speech.delay_pattern import Rows, RowsTarget, Unforced, whole_rows
-from mmspec.modalities.speech.family import FrameFamily, Opened, check_words
+from mmspec.modalities.speech.family import FrameFamily, check_words
 from mmspec.modalities.speech.listening import codes_heard
 from mmspec.modalities.speech.preparation import prepare
 from mmspec.prefix import Frame

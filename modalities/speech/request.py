@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,10 +18,13 @@ from mmspec.factorizations import DelayedFrames
 from mmspec.modalities.base.encoder_runs import watched
 from mmspec.modalities.base.pair import decode
 from mmspec.modalities.base.preparation import Prepared, check_mode, refusing
-from mmspec.modalities.speech.family import Asked, FrameFamily, Opened, Said, stops_of, units_of
+from mmspec.modalities.speech.contract import Asked, Opened, Said, stops_of, units_of
 from mmspec.prefix import Frame
 from mmspec.report.by_codebook import count_codes
 from mmspec.streaming import CollectedFrames
+
+if TYPE_CHECKING:
+    from mmspec.modalities.speech.family import FrameFamily
 
 
 @dataclass

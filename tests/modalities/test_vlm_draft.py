@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import mmspec
-from mmspec.drafting import Blind, Thinned, vlm_draft_for
+from mmspec.drafting import Blind, Thinned, draft_for
 from mmspec.errors import ModelError, OptionError
 from mmspec.loading import load_model
 from mmspec.modalities.base import position_subset as place_reading
@@ -340,13 +340,13 @@ def test_only_what_stands_in_a_prompt_can_be_left_out_of_it() -> None:
     target, across = Checkpoint.of(model_of("llava")), tiny_crossing.tiny("mllama")
     for draft, what in ((Thinned(across), "be thinned"), (Blind(across), "be left out")):
         with pytest.raises(ModelError, match=f"beside the prompt, where it can't {what}"):
-            vlm_draft_for(draft, target, False)
+            draft_for(draft, target, False)
 
 
 def test_a_language_model_has_nothing_to_thin() -> None:
     target = Checkpoint.of(model_of("llava"))
     with pytest.raises(ModelError, match="sees no image"):
-        vlm_draft_for(Thinned(words_of("llava")), target, False)
+        draft_for(Thinned(words_of("llava")), target, False)
     for keep in (0, 0.0, 1.5, -1, float("nan"), True):
         with pytest.raises(OptionError, match="keep="):
             ThinnedDraft(target, target, keep=keep)
@@ -403,12 +403,12 @@ def test_a_language_model_is_found_by_name(tmp_path: Path) -> None:
     PreTrainedTokenizerFast(tokenizer_object=strings).save_pretrained(words)
     target = Checkpoint.of(model_of("llava"))
     for spelling in (str(words), f"blind:{words}"):
-        found = vlm_draft_for(spelling, target, False)
+        found = draft_for(spelling, target, False)
         assert isinstance(found, BlindDraft)
         assert found.name == "words"
         assert found.drafter.tokenizer.get_vocab()["w7"] == 7
     with pytest.raises(ModelError, match="sees no image"):
-        vlm_draft_for(f"thin:0.5:{words}", target, False)
+        draft_for(f"thin:0.5:{words}", target, False)
     report = drafted("llava", str(words))
     expected = drafted("llava", Blind(twin_of("llava")))
     assert (report.proposed, report.accepted) == (expected.proposed, expected.accepted)
@@ -420,7 +420,7 @@ def test_what_cant_draft_as_a_language_model_says_why() -> None:
     target = Checkpoint.of(model_of("llava"))
     eyes = model_of("llava").model.vision_tower
     with pytest.raises(ModelError, match="no vocabulary projection"):
-        vlm_draft_for(eyes, target, False)
+        draft_for(eyes, target, False)
 
 
 def test_another_tokenizer_is_bridged() -> None:
@@ -435,8 +435,8 @@ def test_another_tokenizer_is_bridged() -> None:
     other.generation_config.eos_token_id = int(order[1])
     target = Checkpoint.of(model_of("llava"), Strings(range(VOCAB)))
     with pytest.raises(ModelError, match="load both with their processors"):
-        vlm_draft_for(other, target, False)
-    bridged = vlm_draft_for(Blind(other, Strings(order.tolist())), target, False)
+        draft_for(other, target, False)
+    bridged = draft_for(Blind(other, Strings(order.tolist())), target, False)
     assert isinstance(bridged, BlindDraft)
     loop = {"processor": Strings(range(VOCAB))}
     there = drafted("llava", Blind(other, Strings(order.tolist())), **loop)
@@ -490,12 +490,12 @@ def test_each_of_several_says_what_it_knew_and_what_it_cost() -> None:
 
 def test_several_are_spelled_with_a_plus_or_listed() -> None:
     target = Checkpoint.of(model_of("llava"))
-    assert vlm_draft_for("hypothesis+ngram", target, False).name == "hypothesis+ngram"
+    assert draft_for("hypothesis+ngram", target, False).name == "hypothesis+ngram"
     twice = [twin_of("llava"), model_of("llava", 1, 1)]
-    assert vlm_draft_for(twice, target, False).name == "model+model 2"
+    assert draft_for(twice, target, False).name == "model+model 2"
     for wrong in ("ngram+ngram", []):
         with pytest.raises(OptionError, match="at least one and none of them twice"):
-            vlm_draft_for(wrong, target, False)
+            draft_for(wrong, target, False)
 
 
 def test_a_wrong_spelling_says_what_was_expected() -> None:
@@ -508,8 +508,8 @@ def test_a_wrong_spelling_says_what_was_expected() -> None:
         "overlap": "only recordings",
     }.items():
         with pytest.raises(OptionError, match=expected):
-            vlm_draft_for(spelling, target, False)
+            draft_for(spelling, target, False)
     with pytest.raises(ModelError, match="no such directory"):
-        vlm_draft_for("blind:nowhere", target, False)
+        draft_for("blind:nowhere", target, False)
     with pytest.raises(ModelError, match="1 to 2"):
-        vlm_draft_for("early-exit:3", target, False)
+        draft_for("early-exit:3", target, False)

@@ -14,7 +14,7 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
 from mmspec.compat import quiet
 from mmspec.errors import InputError, ModelError, OptionError
-from mmspec.modalities import ADAPTERS, SPEAKING, adapter_for
+from mmspec.modalities import ADAPTERS, adapter_for
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.processors import FILMS, ImageAndText, load_processor
 from mmspec.modalities.base.prompting import Instruction, chat, inputs_of
@@ -30,7 +30,9 @@ from tests.modalities.tiny_looking import (
 )
 
 CAPTION, READ = Instruction("caption"), Instruction("read")
-LOOKING = [name for name in ADAPTERS if name not in {"whisper", "blip_text_model", *SPEAKING}]
+LOOKING = [
+    name for name, row in ADAPTERS.items() if row.task == "vlm" and name != "blip_text_model"
+]
 SIGHT = {"size": {"height": 8, "width": 8}}
 
 

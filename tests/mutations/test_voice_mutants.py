@@ -14,7 +14,7 @@ from transformers import DynamicCache, StoppingCriteria
 
 from mmspec.errors import MMSpecError
 from mmspec.modalities.speech import csm_request
-from mmspec.modalities.speech.family import Asked
+from mmspec.modalities.speech.contract import Asked
 from mmspec.modalities.speech.higgs_audio import FAMILY
 from mmspec.modalities.speech.higgs_rows import BesideText
 from tests.modalities.speech import bed_csm, bed_higgs_audio

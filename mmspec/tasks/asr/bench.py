@@ -8,17 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from mmspec import api
 from mmspec.bench import plan as shared
 from mmspec.bench.cases import Case, load_cases, read_references, word_error_rate
 from mmspec.bench.contest import Result, contest, line_up
 from mmspec.bench.measuring import Say
 from mmspec.compare.peers import Outcome, one_reason
+from mmspec.drafting import draft_for
 from mmspec.errors import OptionError
 from mmspec.loading import load_whisper
 from mmspec.modalities.whisper.request import TASKS, TranscriptionRequest
 from mmspec.tasks.asr.faster_whisper import FasterWhisperPeer
 from mmspec.tasks.asr.peers import TransformersPeer
+from mmspec.tasks.asr.transcriber import Transcriber
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,12 @@ def run(plan: Plan, say: Say = lambda what, total: None) -> Result:
     return contest(plan, lined, cases, settings, {"word_error_rate": _wrong_words}, say)
 
 
-def _transcribers(plan: Plan) -> list[api.Transcriber]:
+def _transcribers(plan: Plan) -> list[Transcriber]:
     """One for each drafter, all with the same target."""
     code = plan.trust_remote_code
     whisper = load_whisper(plan.target, plan.device, plan.dtype, plan.packed, code)
     kinds = [plan.models(draft).draft_kind for draft in plan.drafts]
-    return [
-        api.Transcriber(whisper, api.draft_for(kind, whisper, code), plan.gamma) for kind in kinds
-    ]
+    return [Transcriber(whisper, draft_for(kind, whisper, code), plan.gamma) for kind in kinds]
 
 
 def _faster_whisper(plan: Plan) -> list[FasterWhisperPeer]:

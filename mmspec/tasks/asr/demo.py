@@ -64,8 +64,8 @@ def _decode(transcriber: Any, clips: Sequence[tuple[Any, str]], steps: Steps) ->
 def _entries(
     transcriber: Any, clips: Sequence[tuple[Any, str]], pairs: Sequence[Pair]
 ) -> list[Any]:
-    from mmspec.cli.page import RecordingEntries
     from mmspec.modalities.media.audio import load_audio
+    from mmspec.tasks.asr.page import RecordingEntries
 
     entries = RecordingEntries(transcriber)
     for (path, _), pair in zip(clips, pairs, strict=True):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mmspec.modalities.whisper.words import Word
-from mmspec.page.data import Decoded, Token, decoding_of
+from mmspec.page.data import Decoded, Failure, Token, decoding_of
 from mmspec.page.pieces import TokenTexts
-from mmspec.page.spectrogram import stretch
-from mmspec.page.wording import HEARD, Wording
+from mmspec.page.recordings import Recording, Spoken, Strip
+from mmspec.page.spectrogram import log_mel, stretch
 from mmspec.tasks.asr.result import Transcription
 
 STRIP_S = 30.0
@@ -21,61 +21,6 @@ STRIP_S = 30.0
 
 FINE_S = 120.0
 """Longer recordings get a coarser picture: an hour has to stay a file that opens."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spoken:
-    """Something with a time: a segment, a word or a token; `tokens` are indices of the output."""
-
-    text: str
-    start_s: float
-    end_s: float
-    tokens: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Strip:
-    """A stretch of the spectrogram."""
-
-    start_s: float
-    end_s: float
-    image: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording(Decoded):
-    """A recording that was transcribed.
-
-    Attributes:
-        spoken: what stands under the spectrogram.
-        spoken_kind: "words", "tokens" or "segments": the finest that has times.
-    """
-
-    duration_s: float
-    spoken: tuple[Spoken, ...]
-    spoken_kind: str
-    strips: tuple[Strip, ...]
-
-    @property
-    def words(self) -> Wording:
-        """What the page calls things."""
-        return HEARD
-
-    @property
-    def heading(self) -> str:
-        """What its text is called."""
-        return "Transcript"
-
-    @property
-    def facts(self) -> str:
-        """Its length and language."""
-        language = f", {self.language}" if self.language else ""
-        return f"{self.duration_s:.1f} s{language}"
-
-    @property
-    def amount(self) -> float:
-        """Seconds."""
-        return self.duration_s
 
 
 def recording_of(
@@ -155,3 +100,33 @@ def _strips(duration_s: float, mel: tuple[np.ndarray, float] | None) -> tuple[St
         image = None if mel is None else stretch(mel, start_s, end_s, width, shades)
         strips.append(Strip(start_s, end_s, image))
     return tuple(strips)
+
+
+class RecordingEntries:
+    """What a page shows of recordings, as they are done.
+
+    Args:
+        transcriber: whose tokenizer and features these are.
+    """
+
+    def __init__(self, transcriber: Any) -> None:
+        self.made: list[Decoded | Failure] = []
+        self._processor, self._texts = transcriber.processor, TokenTexts.of(transcriber)
+
+    def done(self, path: Path, said: Any, samples: Any, compared: Mapping[str, Any] | None) -> None:
+        """A recording was transcribed; what is kept of its samples is a picture."""
+        extractor = self._processor.feature_extractor
+        self.made.append(
+            recording_of(
+                path.name,
+                said,
+                self._texts,
+                duration_s=len(samples) / extractor.sampling_rate,
+                mel=log_mel(samples, extractor),
+                compared=compared,
+            )
+        )
+
+    def failed(self, path: Path, message: str) -> None:
+        """A recording couldn't be transcribed."""
+        self.made.append(Failure(path.name, message))

@@ -18,13 +18,14 @@ from mmspec.bench.measuring import Say
 from mmspec.bench.summary import Quality
 from mmspec.compare.comparison import check_peers
 from mmspec.compare.peers import Outcome
-from mmspec.drafting import speech_draft_for
+from mmspec.drafting import draft_for
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.loading import kind_of, load_model, sample_path
 from mmspec.modalities.speech.checkpoint import Checkpoint
 from mmspec.tasks.settings import SpeakingSettings
 from mmspec.tasks.tts.peers import step_of
 from mmspec.tasks.tts.request import SpeechRequest
+from mmspec.tasks.tts.speaker import Speaker
 
 
 @dataclass(frozen=True)
@@ -138,9 +139,9 @@ def _checkpoint(plan: Plan) -> Checkpoint:
     return target
 
 
-def _speaker(plan: Plan, draft: str, target: Checkpoint) -> api.Speaker:
+def _speaker(plan: Plan, draft: str, target: Checkpoint) -> Speaker:
     kind = plan.models(draft).draft_kind
-    return api.Speaker(target, speech_draft_for(kind, target, plan.trust_remote_code), plan.gamma)
+    return Speaker(target, draft_for(kind, target, plan.trust_remote_code), plan.gamma)
 
 
 class Listener:
@@ -155,11 +156,11 @@ class Listener:
         MMSpecError: no model that transcribes, or no codec.
     """
 
-    def __init__(self, name: str, plan: Plan, speaker: api.Speaker) -> None:
+    def __init__(self, name: str, plan: Plan, speaker: Speaker) -> None:
         if speaker.codec is None:
             raise OptionError("--listener: the target has no codec, so nothing is to be heard")
         transcriber = api.load(name, device=plan.device, packed=plan.packed)
-        if not isinstance(transcriber, api.Transcriber):
+        if transcriber.task != "asr":
             kind = transcriber.model.config.model_type
             raise ModelError(f"--listener: found a model of type {kind}, which transcribes nothing")
         self._codec, self._transcriber, self._language = speaker.codec, transcriber, plan.language

@@ -129,7 +129,7 @@ def _table(pairs: Sequence[Pair]) -> Any:
 
 
 def _entries(speaker: Any, pairs: Sequence[Pair]) -> list[Any]:
-    from mmspec.cli.page import SpeechEntries
+    from mmspec.tasks.tts.page import SpeechEntries
 
     entries = SpeechEntries(speaker)
     for pair in pairs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from mmspec.errors import MMSpecError
@@ -14,8 +15,14 @@ from mmspec.factorizations import (
     TimeMajorFrames,
 )
 from mmspec.modalities.speech.family import Family, FrameFamily
+from mmspec.tasks.tts.speaker import codec_of
 
 Facts = list[tuple[str, str]]
+
+
+def good_for(adapter: ModuleType) -> str:
+    """What a family does."""
+    return "speak"
 
 
 def facts_of(checkpoint: Any) -> Facts:
@@ -32,7 +39,7 @@ def facts_of(checkpoint: Any) -> Facts:
     ]
     if family.filled:
         facts.append(("not drafted", family.filled))
-    return [*facts, ("codec", _codec(checkpoint)), ("drafters", _drafters(checkpoint))]
+    return [*facts, ("codec", _codec(checkpoint))]
 
 
 def _speaks(family: Family) -> str:
@@ -66,8 +73,6 @@ def order_of(steps: Any) -> str:
 
 
 def _codec(checkpoint: Any) -> str:
-    from mmspec.tasks.tts.speaker import codec_of
-
     try:
         codec = codec_of(checkpoint)
     except MMSpecError as error:
@@ -79,21 +84,16 @@ def _codec(checkpoint: Any) -> str:
     return f"{type(codec.model).__name__}: {rates}, {channels}"
 
 
-def _drafters(checkpoint: Any) -> str:
+def drafters_of(checkpoint: Any) -> Facts:
+    """What may draft for it."""
     family = checkpoint.family
     kinds = "none, lookup, repeat, heads:DIR" if isinstance(family, FrameFamily) else "none, lookup"
     models = " or ".join(sorted(family.drafters))
     smaller = f", a smaller {models}" if models else ""
-    return f"{kinds}{smaller}; a+b take turns"
+    return [("drafters", f"{kinds}{smaller}; a+b take turns")]
 
 
-def fit(checkpoint: Any, draft: str, trust_remote_code: bool) -> str:
-    """Whether a drafter fits."""
-    from mmspec.drafting import speech_draft_for
-
-    try:
-        kind = speech_draft_for(draft, checkpoint, trust_remote_code)
-    except MMSpecError as error:
-        return f"no: {str(error).removeprefix('draft: ')}"
+def senses(kind: Any) -> str | None:
+    """What a drafting model knows of a text; None where the drafter is no model."""
     own = getattr(kind, "conditioning", None) == "own"
-    return "fits: the same codes, on the same text" if own else "fits"
+    return "the same codes, on the same text" if own else None

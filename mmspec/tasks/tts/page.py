@@ -15,12 +15,12 @@ from transformers import WhisperFeatureExtractor
 
 from mmspec.factorizations.codes import Codebook
 from mmspec.modalities.media.audio import chunk_samples
-from mmspec.page.data import Decoded, RoundRow, decoding_of
+from mmspec.page.code_grid import GridStrip, code_cells, grid_strips
+from mmspec.page.data import Decoded, Failure, RoundRow, decoding_of
 from mmspec.page.pieces import Piece
 from mmspec.page.spectrogram import log_mel
 from mmspec.page.wording import SPOKEN, Wording
 from mmspec.report.trace import Round
-from mmspec.tasks.tts.code_grid import GridStrip, code_cells, grid_strips
 from mmspec.tasks.tts.result import Speech
 
 SOUND_ROOM = 8_000_000
@@ -209,3 +209,25 @@ def _numbered(rows: Sequence[RoundRow], trace: Sequence[Round]) -> Iterator[Roun
         own = None if row.own is None else f"{step + done.accepted}: {row.own}"
         step += len(done.emitted)
         yield replace(row, drafted=tuple(drafted), own=own)
+
+
+class SpeechEntries:
+    """What a page shows of texts that are said aloud, as they are done.
+
+    Args:
+        speaker: whose codes they are.
+    """
+
+    def __init__(self, speaker: Any) -> None:
+        self.made: list[Decoded | Failure] = []
+        self._texts, self._room = CodeTexts.of(speaker), SOUND_ROOM
+
+    def done(self, name: str, said: Any, compared: Mapping[str, Any] | None = None) -> None:
+        """A text was said; its sound is kept as long as the page has room for it."""
+        made = utterance_of(name, said, self._texts, compared=compared, room=self._room)
+        self._room -= len(made.sound or "")
+        self.made.append(made)
+
+    def failed(self, name: str, message: str) -> None:
+        """A text couldn't be said."""
+        self.made.append(Failure(name, message, SPOKEN))

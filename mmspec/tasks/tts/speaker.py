@@ -21,7 +21,8 @@ from mmspec.factorizations import CodeSteps
 from mmspec.modalities.base.pair import Draft, Pair
 from mmspec.modalities.speech.checkpoint import Checkpoint
 from mmspec.modalities.speech.codec import Codec, open_codec
-from mmspec.modalities.speech.family import Asked, FrameFamily, Said
+from mmspec.modalities.speech.contract import Asked, Said
+from mmspec.modalities.speech.family import FrameFamily
 from mmspec.modalities.speech.similar_codes import similar_codes
 from mmspec.report.grounding import Grounding, share_by_class, threshold_of
 from mmspec.streaming import CollectedFrames

@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from mmspec import api
 from mmspec.bench import plan as shared
 from mmspec.bench.cases import Case
 from mmspec.bench.contest import Result, contest, line_up
 from mmspec.bench.measuring import Measured, Say
 from mmspec.compare.comparison import check_peers
 from mmspec.compare.peers import PEERS, Outcome
-from mmspec.drafting import vlm_draft_for
+from mmspec.drafting import draft_for
 from mmspec.errors import ModelError, OptionError
-from mmspec.loading import kind_of, load_model
+from mmspec.loading import kind_of, load_model, task_of
 from mmspec.modalities.base.checkpoint import Checkpoint
-from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
 from mmspec.modalities.vlm.looking import prepared_look
 from mmspec.modalities.vlm.request import Task, VisionRequest
 from mmspec.report.grounding import threshold_of
 from mmspec.report.totals import total
+from mmspec.tasks import registry
 from mmspec.tasks.settings import LookingSettings
 from mmspec.tasks.vlm.bench_cases import TASKS, load_cases, read_truth
+from mmspec.tasks.vlm.viewer import Viewer
 
 
 @dataclass(frozen=True)
@@ -90,18 +90,19 @@ def _checkpoint(plan: Plan) -> Checkpoint:
     code = plan.trust_remote_code
     target = load_model(name, plan.device, plan.dtype, plan.packed, code)
     if not isinstance(target, Checkpoint):
-        does = (
-            "speaks: mmspec bench tts" if isinstance(target, Voice) else "listens: mmspec bench asr"
+        does = registry.TASKS[task_of(target)].verb
+        raise ModelError(
+            f"--target: found a model of type {kind_of(target)}, which {does}: mmspec bench "
+            f"{task_of(target)}"
         )
-        raise ModelError(f"--target: found a model of type {kind_of(target)}, which {does}")
     return target
 
 
-def _viewers(plan: Plan, checkpoint: Checkpoint) -> list[api.Viewer]:
+def _viewers(plan: Plan, checkpoint: Checkpoint) -> list[Viewer]:
     """One for each drafter, all with the same target."""
     kinds = [plan.models(draft).draft_kind for draft in plan.drafts]
-    drafts = [vlm_draft_for(kind, checkpoint, plan.trust_remote_code) for kind in kinds]
-    return [api.Viewer(checkpoint, draft, plan.gamma) for draft in drafts]
+    drafts = [draft_for(kind, checkpoint, plan.trust_remote_code) for kind in kinds]
+    return [Viewer(checkpoint, draft, plan.gamma) for draft in drafts]
 
 
 def _with_prompt(case: Case, checkpoint: Checkpoint) -> Case:

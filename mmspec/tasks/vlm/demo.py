@@ -156,7 +156,7 @@ def _decode(viewers: dict[str, Any], subject: Subject, steps: Steps) -> list[Pai
 
 
 def _entries(viewer: Any, subjects: Sequence[Subject], pairs: Sequence[Pair]) -> list[Any]:
-    from mmspec.cli.page import SightEntries
+    from mmspec.tasks.vlm.page import SightEntries
 
     images = {subject.name: subject.image for subject in subjects}
     entries = SightEntries(viewer)

@@ -5,28 +5,15 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from mmspec.cli.info import how_it_fits
-from mmspec.modalities import ADAPTERS, adapter_for
 from mmspec.modalities.base.decoder import layer_list
-from mmspec.modalities.speech.family import Family as Speaking
+from mmspec.modalities.base.draft import ModelDraft
 
 Facts = list[tuple[str, str]]
 
-INNER = {"blip_text_model"}
-"""Parts that `generate` hands to a decoding loop: no checkpoint is of these types."""
 
-
-def families() -> Facts:
-    """What each family that has an adapter is good for."""
-    return [(name, _what(adapter_for(name))) for name in sorted(ADAPTERS) if name not in INNER]
-
-
-def _what(adapter: ModuleType) -> str:
-    family = getattr(adapter, "FAMILY", None)
-    if family is None:
-        return "transcribe"
-    if isinstance(family, Speaking):
-        return "speak"
+def good_for(adapter: ModuleType) -> str:
+    """What a family does."""
+    family = adapter.FAMILY
     if family.hears:
         return "listens: mmspec.generate"
     return ", ".join([*family.instructions, *["answer"] * family.takes_text])
@@ -51,28 +38,24 @@ def facts_of(checkpoint: Any) -> Facts:
         ("context", f"{family.context(model)} positions, prompt and images included"),
         ("layers", f"decoder {layers}"),
     ]
-    return [*facts, ("drafters", _drafters(layers))]
+    return facts
 
 
 def _told(text: str | None) -> str:
     return "nothing" if text is None else repr(text)
 
 
-def _drafters(layers: int) -> str:
+def drafters_of(checkpoint: Any) -> Facts:
+    """What may draft for it."""
+    layers = len(layer_list(checkpoint.family.decoder(checkpoint.model))[1])
     exits = f", early-exit:1 to early-exit:{layers - 1}" if layers > 1 else ""
     models = "another model that looks, a language model, blind:MODEL, thin:SHARE:MODEL"
-    return f"none, ngram, hypothesis{exits}, {models}; a+b take turns"
+    return [("drafters", f"none, ngram, hypothesis{exits}, {models}; a+b take turns")]
 
 
-def fit(checkpoint: Any, draft: str, trust_remote_code: bool) -> str:
-    """Whether a drafter fits, and how."""
-    from mmspec.drafting import vlm_draft_for
-    from mmspec.modalities.base.draft import ModelDraft
-
-    def eyes(kind: ModelDraft) -> str:
-        known = {"own": "it looks for itself", "none": "it isn't shown the image"}
-        return known.get(kind.conditioning, kind.conditioning)
-
-    return how_it_fits(
-        lambda: vlm_draft_for(draft, checkpoint, trust_remote_code), ModelDraft, eyes
-    )
+def senses(kind: Any) -> str | None:
+    """What a drafting model knows of an image; None where the drafter is no model."""
+    if not isinstance(kind, ModelDraft):
+        return None
+    known = {"own": "it looks for itself", "none": "it isn't shown the image"}
+    return known.get(kind.conditioning, kind.conditioning)

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mmspec.page.data import Decoded, decoding_of
-from mmspec.page.pictures import Picture
+from mmspec.modalities.media.images import open_image
+from mmspec.page.data import Decoded, Failure, decoding_of
+from mmspec.page.pictures import COARSE, FINE, Picture, picture_of
 from mmspec.page.pieces import TokenTexts
 from mmspec.page.wording import READ, SEEN, Wording
 from mmspec.tasks.vlm.result import Description
@@ -78,3 +79,43 @@ def sight_of(
         page=said.page,
         **decoding_of(said, said.ids, texts, compared=compared),
     )
+
+
+FINE_PICTURES = 40
+"""Further ones are coarser: a book has to stay a file that opens."""
+
+
+class SightEntries:
+    """What a page shows of images, and of documents page by page, as they are done.
+
+    Args:
+        viewer: whose tokenizer it is.
+        task: what it is asked to do, as `Viewer.describe` takes it.
+    """
+
+    def __init__(self, viewer: Any, task: str = "caption") -> None:
+        self.made: list[Decoded | Failure] = []
+        self._texts, self._words = TokenTexts.of_viewer(viewer), READ if task == "read" else SEEN
+        self._pictures = 0
+
+    def picture(self, image: Any) -> Picture:
+        """What is kept of an image, however it is given."""
+        if isinstance(image, Picture):
+            return image
+        self._pictures += 1
+        return picture_of(open_image(image), FINE if self._pictures <= FINE_PICTURES else COARSE)
+
+    def done(
+        self,
+        name: str,
+        said: Any,
+        images: Sequence[Any],
+        compared: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Images were looked at; `name` says which, and of a document which page."""
+        pictures = [self.picture(image) for image in images]
+        self.made.append(sight_of(name, said, self._texts, pictures, compared=compared))
+
+    def failed(self, name: str, message: str) -> None:
+        """They couldn't be."""
+        self.made.append(Failure(name, message, self._words))

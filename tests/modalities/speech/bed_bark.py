@@ -15,7 +15,7 @@ from transformers.models.bark import generation_configuration_bark as settings
 
 from mmspec.engine.stats import Account
 from mmspec.modalities.speech.bark import FAMILY
-from mmspec.modalities.speech.family import Said
+from mmspec.modalities.speech.contract import Said
 from mmspec.report.report import Report
 
 from .chain_runs import said_by

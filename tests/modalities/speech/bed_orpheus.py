@@ -15,7 +15,7 @@ import transformers as hf
 from torch import Tensor
 
 from mmspec.engine.stats import Account
-from mmspec.modalities.speech.family import Said
+from mmspec.modalities.speech.contract import Said
 from mmspec.modalities.speech.orpheus import Marks, Orpheus
 from mmspec.report.report import Report
 

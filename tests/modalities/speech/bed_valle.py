@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mmspec.engine.stats import Account
-from mmspec.modalities.speech.family import Said
+from mmspec.modalities.speech.contract import Said
 from mmspec.modalities.speech.valle import FAMILY
 from mmspec.modalities.speech.valle_model import ValleConfig, ValleModel
 from mmspec.report.report import Report

@@ -13,7 +13,8 @@ from mmspec.engine.stats import Account
 from mmspec.modalities.base.pair import NoDraft, Pair
 from mmspec.modalities.speech.chain import ChainDraft, LookupDraft
 from mmspec.modalities.speech.checkpoint import Checkpoint
-from mmspec.modalities.speech.family import Asked, Family, Said
+from mmspec.modalities.speech.contract import Asked, Said
+from mmspec.modalities.speech.family import Family
 from mmspec.proposals.scripted import ScriptedDrafter
 from mmspec.report.report import Report
 

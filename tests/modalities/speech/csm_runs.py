@@ -15,11 +15,11 @@ from mmspec.engine import BlockCosts, FixedPolicy, Sampling
 from mmspec.engine.stats import Account
 from mmspec.modalities.base.pair import Draft, NoDraft, Pair
 from mmspec.modalities.speech.checkpoint import Checkpoint
+from mmspec.modalities.speech.contract import Asked, stops_of, units_of
 from mmspec.modalities.speech.csm import CsmFamily
 from mmspec.modalities.speech.csm_request import CsmPrepared
 from mmspec.modalities.speech.csm_target import CsmTarget
 from mmspec.modalities.speech.depth_drafting import DepthDrafter
-from mmspec.modalities.speech.family import Asked, stops_of, units_of
 from mmspec.modalities.speech.request import Request
 from mmspec.prefix import Frame
 from mmspec.proposals import Drafter

@@ -18,8 +18,9 @@ from mmspec.engine import BlockCosts, FixedPolicy, run_alone
 from mmspec.engine.stats import Account
 from mmspec.modalities.base.pair import Draft, NoDraft, Pair
 from mmspec.modalities.speech.checkpoint import Checkpoint
+from mmspec.modalities.speech.contract import Asked, Said
 from mmspec.modalities.speech.draft import HeadsDraft, LookupDraft, ModelDraft, RepeatDraft
-from mmspec.modalities.speech.family import Asked, FrameFamily, Said
+from mmspec.modalities.speech.family import FrameFamily
 from mmspec.modalities.speech.heads import FrameHeads, HeadsConfig
 from mmspec.prefix import Frame, Prefix
 from mmspec.proposals import Drafter, Outlook
