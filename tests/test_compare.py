@@ -17,7 +17,7 @@ from mmspec.drafting import draft_for
 from mmspec.errors import OptionError
 from mmspec.modalities.whisper.checkpoint import Whisper
 from mmspec.modalities.whisper.request import TranscriptionRequest
-from mmspec.tasks.asr.peers import MMSpecPeer, TransformersPeer, quiet
+from mmspec.tasks.asr.peers import MMSpecPeer, TransformersPeer, assisted, quiet
 from mmspec.tasks.asr.transcriber import Transcriber
 from tests.modalities.tiny import speech, tiny, tiny_processor
 
@@ -64,7 +64,7 @@ class TestPeers:
 
     def test_assistance_has_the_same_drafter(self) -> None:
         for draft, wanted in (("ngram", "prompt_lookup_num_tokens"), ("model", "assistant_model")):
-            peer = TransformersPeer.assisted(transcriber(draft))
+            peer = assisted(transcriber(draft))
             assert isinstance(peer, TransformersPeer)
             assert list(peer._assistance) == [wanted]
         found = compared(transcriber("ngram"), TranscriptionRequest(language="en"))["hf-assisted"]
@@ -76,7 +76,7 @@ class TestPeers:
         other = tiny_processor(pieces=pieces)
         ours = transcriber("model")
         ours.draft.drafter = Whisper.of(tiny(2), other)  # type: ignore[attr-defined]
-        peer = TransformersPeer.assisted(ours)
+        peer = assisted(ours)
         assert isinstance(peer, TransformersPeer)
         assert {"tokenizer", "assistant_tokenizer"} < set(peer._assistance)
         assert whisper.processor is not other
@@ -90,7 +90,7 @@ class TestPeers:
         ],
     )
     def test_what_transformers_has_not_is_named(self, draft: str, why: str) -> None:
-        peer = TransformersPeer.assisted(transcriber(draft))
+        peer = assisted(transcriber(draft))
         assert isinstance(peer, Unavailable)
         assert why in str(peer.why_not)
         with pytest.raises(OptionError, match=why):

@@ -13,7 +13,7 @@ from mmspec.compare.peers import Outcome, Unavailable
 from mmspec.drafting import Thinned
 from mmspec.errors import OptionError
 from mmspec.modalities.vlm.request import VisionRequest
-from mmspec.tasks.vlm.peers import HIDES_IMAGES, MMSpecPeer, TransformersPeer
+from mmspec.tasks.vlm.peers import HIDES_IMAGES, MMSpecPeer, TransformersPeer, assisted
 from tests.modalities.tiny_looking import model, picture, processor
 
 FEW = VisionRequest(max_new_tokens=8)
@@ -61,7 +61,7 @@ class TestPeers:
             assert all(found[peer].ids_equal for peer in ("plain", "hf")), found
 
     def test_the_drafter_of_transformers_sees_no_image(self, copied: mmspec.Viewer) -> None:
-        peer = TransformersPeer.assisted(copied)
+        peer = assisted(copied)
         shown: list[bool] = []
         hook = copied.drafter_model.register_forward_pre_hook(
             lambda _, given, named: shown.append(
@@ -86,7 +86,7 @@ class TestPeers:
         ],
     )
     def test_what_transformers_has_not_is_named(self, draft: Any, why: str) -> None:
-        peer = TransformersPeer.assisted(viewer(draft))
+        peer = assisted(viewer(draft))
         assert isinstance(peer, Unavailable)
         assert why in str(peer.why_not)
 
