@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mmspec.bench.cases import Case, load_cases, read_references, word_error_rate
-from mmspec.bench.contest import short_names
+from mmspec.bench.measured_run import short_names
 from mmspec.bench.measuring import Measured, measure
 from mmspec.bench.spread import Spread
 from mmspec.bench.summary import achieved_over_bound, shares, versus

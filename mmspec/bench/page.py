@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mmspec.bench.contest import Result
+from mmspec.bench.measured_run import Result
 from mmspec.bench.measuring import Measured
 from mmspec.compare.comparison import Comparison
 
 
 def say_again(result: Result, entries: Any) -> None:
-    """Show what was measured of models that speak; a measured run keeps no rounds, so untimed again.
+    """Show what was measured of models that speak: once more, since a measured run keeps no rounds.
 
     Args:
         result: of the measurement.

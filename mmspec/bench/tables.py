@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from mmspec.bench.contest import Result
+from mmspec.bench.measured_run import Result
 from mmspec.bench.spread import Spread
 from mmspec.bench.summary import Versus
 from mmspec.output.formats import one_line

@@ -417,7 +417,7 @@ def test_later_codes_of_a_rejected_frame_kept_from_the_draft_are_biased(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = toy("one frame", kind)
-    whole = SAMPLING._own_frame
+    whole = SAMPLING.own_frame
 
     def drafted_rest(
         reading: Reading, frame_idx: int, begun: Frame, chance: Branching
@@ -427,7 +427,7 @@ def test_later_codes_of_a_rejected_frame_kept_from_the_draft_are_biased(
         found: tuple[Frame, float] = whole(reading, frame_idx, begun, chance)
         return found
 
-    monkeypatch.setattr(SAMPLING, "_own_frame", drafted_rest)
+    monkeypatch.setattr(SAMPLING, "own_frame", drafted_rest)
     assert_mutant_is_seen(frames.by_code, given)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from mmspec.acceptance.distributions import target_law
 from mmspec.acceptance.frames.chance import Chance
 from mmspec.acceptance.frames.proposal import FrameDecision, FrameProposal, Reading
-from mmspec.acceptance.frames.sampling import _bonus, _own_frame
+from mmspec.acceptance.frames.sampling import bonus_frame, own_frame
 from mmspec.acceptance.groups import Groups
 
 _ROUNDING = 1e-12  # what is left of a distance of 0 after sums over a vocabulary
@@ -142,7 +142,7 @@ def grouped(
             verdict = coarse.judge(drafted[codebook], chance)
             if not verdict.kept:
                 begun = (*before, verdict.code)
-                frame, _ = _own_frame(reading, frame_idx, begun, chance)
+                frame, _ = own_frame(reading, frame_idx, begun, chance)
                 return reading.decision(frame_idx, frame), tuple(spent)
         spent.append(0.0)
-    return _bonus(reading, chance), tuple(spent)
+    return bonus_frame(reading, chance), tuple(spent)

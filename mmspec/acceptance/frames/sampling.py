@@ -46,8 +46,8 @@ def by_code(proposal: FrameProposal, chance: Chance) -> FrameDecision:
             residual = (allowed - claimed).clamp(min=0.0)
             recovered = chance.draw(residual if residual.sum() > 0 else allowed)
             begun = (*before, recovered)
-            return reading.decision(frame_idx, _own_frame(reading, frame_idx, begun, chance)[0])
-    return _bonus(reading, chance)
+            return reading.decision(frame_idx, own_frame(reading, frame_idx, begun, chance)[0])
+    return bonus_frame(reading, chance)
 
 
 def by_frame(proposal: FrameProposal, chance: Chance) -> FrameDecision:
@@ -74,7 +74,7 @@ def by_frame(proposal: FrameProposal, chance: Chance) -> FrameDecision:
     for frame_idx, drafted in enumerate(reading.drafted):
         if not chance.happens(_ratio(*_drafted_logs(reading, frame_idx, drafted))):
             return reading.decision(frame_idx, _recovered(reading, frame_idx, chance))
-    return _bonus(reading, chance)
+    return bonus_frame(reading, chance)
 
 
 def block(proposal: FrameProposal, chance: Chance) -> FrameDecision:
@@ -101,7 +101,7 @@ def block(proposal: FrameProposal, chance: Chance) -> FrameDecision:
     logs = [_drafted_logs(reading, *numbered) for numbered in enumerate(reading.drafted)]
     joints = list(accumulate(logs, lambda joint, pair: _next_joint(joint, *pair), initial=1.0))
     if chance.happens(joints[-1]):
-        return _bonus(reading, chance)
+        return bonus_frame(reading, chance)
     for accepted in range(proposal.frames - 1, 0, -1):
         found = _two_coins(reading, accepted, joints[accepted], chance)
         if found:
@@ -128,7 +128,7 @@ def _recovered(reading: Reading, frame_idx: int, chance: Chance) -> Frame:
 
 def _thinned(reading: Reading, frame_idx: int, joint: float, chance: Chance) -> Frame | None:
     """Draws a frame from the target and keeps it with chance `(joint - draft / target)_+`."""
-    own, allowed = _own_frame(reading, frame_idx, (), chance)
+    own, allowed = own_frame(reading, frame_idx, (), chance)
     claimed = _draft_log(reading, frame_idx, own)
     return own if chance.happens(_kept_of_target(joint, allowed, claimed)) else None
 
@@ -138,7 +138,7 @@ def _kept_of_target(joint: float, allowed: float, claimed: float) -> float:
     return max(joint - math.exp(min(claimed - allowed, 0.0)), 0.0)
 
 
-def _own_frame(
+def own_frame(
     reading: Reading, frame_idx: int, begun: Frame, chance: Chance
 ) -> tuple[Frame, float]:
     """Finishes a frame with draws from the target; also the log chance of what was drawn."""
@@ -154,9 +154,10 @@ def _own_frame(
     return reading.completed(frame_idx, begun, choose), drawn
 
 
-def _bonus(reading: Reading, chance: Chance) -> FrameDecision:
+def bonus_frame(reading: Reading, chance: Chance) -> FrameDecision:
+    """All drafted frames were kept: one more, drawn from the target."""
     behind = reading.given.frames
-    return reading.decision(behind, _own_frame(reading, behind, (), chance)[0])
+    return reading.decision(behind, own_frame(reading, behind, (), chance)[0])
 
 
 def _drafted_logs(reading: Reading, frame_idx: int, drafted: Frame) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from mmspec.bench import plan as shared
 from mmspec.bench.cases import Case, load_cases, read_references, word_error_rate
-from mmspec.bench.contest import Result, contest, line_up
+from mmspec.bench.measured_run import Result, contest, line_up
 from mmspec.bench.measuring import Say
 from mmspec.compare.peers import Outcome, one_reason
 from mmspec.drafting import draft_for

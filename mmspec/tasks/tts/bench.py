@@ -13,7 +13,7 @@ import numpy as np
 from mmspec import api
 from mmspec.bench import plan as shared
 from mmspec.bench.cases import Case, word_error_rate
-from mmspec.bench.contest import Result, contest, line_up
+from mmspec.bench.measured_run import Result, contest, line_up
 from mmspec.bench.measuring import Say
 from mmspec.bench.summary import Quality
 from mmspec.compare.comparison import check_peers

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from mmspec.bench import plan as shared
 from mmspec.bench.cases import Case
-from mmspec.bench.contest import Result, contest, line_up
+from mmspec.bench.measured_run import Result, contest, line_up
 from mmspec.bench.measuring import Measured, Say
 from mmspec.compare.comparison import check_peers
 from mmspec.compare.peers import PEERS, Outcome

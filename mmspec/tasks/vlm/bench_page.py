@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mmspec.bench.contest import Result
+from mmspec.bench.measured_run import Result
 from mmspec.bench.measuring import Measured
 from mmspec.bench.page import compared
 from mmspec.page import Decoded, Failure, PageData, TokenTexts, picture_of
