@@ -21,8 +21,9 @@ import torch
 import mmspec
 from mmspec.bench.cases import read_references, word_error_rate
 from mmspec.modalities.media.audio import duration_s, load_audio
+from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.output.formats import dump_json
-from mmspec.tasks.asr.peers import MMSpecPeer, Request, TransformersPeer, plain_of
+from mmspec.tasks.asr.peers import MMSpecPeer, TransformersPeer, plain_of
 
 RATE = 16_000
 
@@ -45,7 +46,7 @@ def one_pass(recogniser: mmspec.Transcriber, audio: np.ndarray, asked: Any) -> d
         committed = update.committed
         for decode in update.decodes:
             buffer = audio[round(decode.start_s * RATE) : round(decode.end_s * RATE)]
-            request = Request(asked.language, timestamps=True, prompt=decode.previous)
+            request = TranscriptionRequest(asked.language, timestamps=True, prompt=decode.previous)
             theirs, ours = hf.run(buffer, request), plain.run(buffer, request)
             want = tuple(unit for unit in theirs.ids if unit != stop)
             decodes.append(

@@ -28,10 +28,13 @@ if TYPE_CHECKING:
     from mmspec.generation import custom_generate as custom_generate
     from mmspec.generation import generate as generate
     from mmspec.report.report import Report as Report
+    from mmspec.tasks.asr.request import TranscriptionRequest as TranscriptionRequest
     from mmspec.tasks.asr.result import Transcription as Transcription
     from mmspec.tasks.asr.streaming import SpeechStream as SpeechStream
     from mmspec.tasks.asr.streaming import stream as stream
     from mmspec.tasks.asr.transcriber import Transcriber as Transcriber
+    from mmspec.tasks.tts.request import SpeechRequest as SpeechRequest
+    from mmspec.tasks.vlm.request import VisionRequest as VisionRequest
     from mmspec.tasks.vlm.result import Description as Description
     from mmspec.tasks.vlm.viewer import Viewer as Viewer
 
@@ -65,6 +68,9 @@ _LAZY = {
     "load": "mmspec.api",
     "Transcriber": "mmspec.tasks.asr.transcriber",
     "Transcription": "mmspec.tasks.asr.result",
+    "TranscriptionRequest": "mmspec.tasks.asr.request",
+    "VisionRequest": "mmspec.tasks.vlm.request",
+    "SpeechRequest": "mmspec.tasks.tts.request",
     "Viewer": "mmspec.tasks.vlm.viewer",
     "Description": "mmspec.tasks.vlm.result",
     "generate": "mmspec.generation",

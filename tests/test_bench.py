@@ -18,11 +18,11 @@ from mmspec.bench.summary import achieved_over_bound, shares, versus
 from mmspec.bench.tables import to_markdown
 from mmspec.compare.peers import Outcome
 from mmspec.errors import InputError, OptionError
+from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.report.report import Report
 from mmspec.report.totals import total
 from mmspec.tasks.asr.bench import Plan, run
 from mmspec.tasks.asr.faster_whisper import FasterWhisperPeer
-from mmspec.tasks.asr.peers import Request
 from tests.cli_support import Here, Place, make_place
 
 
@@ -189,7 +189,7 @@ class TestWhole:
         rough = tmp_path / "rough.txt"
         rough.write_text("the cat\n\nhe is\n")
         drafts = ["none", "ngram", "early-exit:1", str(place.drafter), f"hypothesis:{rough}"]
-        request = Request(language="en")
+        request = TranscriptionRequest(language="en")
         plan = Plan(place.files, str(place.target), drafts, pairs=1, request=request)
         result = run(plan)
         document = json.loads(json.dumps(result.to_dict()))
@@ -228,7 +228,7 @@ class TestWhole:
         for changes, words in (
             ({"files": []}, "found no files"),
             ({"drafts": ["ngram", "ngram"]}, "expected each once"),
-            ({"request": Request(temperature=1.0)}, "expected greedy"),
+            ({"request": TranscriptionRequest(temperature=1.0)}, "expected greedy"),
             ({"gamma": "-3"}, "--gamma"),
         ):
             facts: dict[str, Any] = {

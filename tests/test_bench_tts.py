@@ -12,12 +12,12 @@ import pytest
 from mmspec.bench.tables import to_markdown
 from mmspec.errors import InputError, MMSpecError
 from mmspec.tasks.tts.bench import Plan, read_sentences, run, sentences_file
-from mmspec.tasks.tts.peers import SpeakRequest
+from mmspec.tasks.tts.request import SpeechRequest
 from tests.cli_support import Here
 from tests.speaking_support import Voice, saved
 
 LISTENER = str(Path(__file__).parents[1] / "samples" / "whisper-sample" / "target")
-GREEDY = SpeakRequest(temperature=0.0)
+GREEDY = SpeechRequest(temperature=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ class TestWhole:
     @pytest.mark.parametrize(
         ("changes", "says"),
         [
-            ({"request": SpeakRequest(temperature=1.0)}, "expected greedy decoding"),
+            ({"request": SpeechRequest(temperature=1.0)}, "expected greedy decoding"),
             ({"peers": ("espeak",)}, "expected names among"),
             ({"drafts": ["lookup", "lookup"]}, "expected each once"),
             ({"target": LISTENER}, "which says no codes"),

@@ -15,9 +15,10 @@ from mmspec.bench.summary import quality_of
 from mmspec.bench.tables import notes, to_markdown
 from mmspec.compare.peers import Outcome, Unavailable
 from mmspec.errors import InputError, OptionError
+from mmspec.modalities.vlm.request import VisionRequest
 from mmspec.tasks.vlm.bench import QUALITIES, Plan, run
 from mmspec.tasks.vlm.bench_cases import image_files, load_cases, read_truth
-from mmspec.tasks.vlm.peers import HIDES_IMAGES, LookRequest
+from mmspec.tasks.vlm.peers import HIDES_IMAGES
 from tests.cli_support import Here
 from tests.modalities.tiny_looking import picture, saved
 
@@ -92,7 +93,7 @@ class TestCases:
 
 def test_quality_by_task() -> None:
     def case(task: str, text: str | None) -> Case:
-        return Case(Path("x.png"), None, "", text, {}, LookRequest(task))  # type: ignore[arg-type]
+        return Case(Path("x.png"), None, "", text, {}, VisionRequest(task))  # type: ignore[arg-type]
 
     cases = [case("read", "abcd"), case("caption", "a cat"), case("caption", "a dog")]
     texts = ["abxd", "a cat", "A dog"]

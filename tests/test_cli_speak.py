@@ -350,9 +350,8 @@ class TestInfo:
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     from mmspec.cli.settings import SpeechSettings
-    from mmspec.tasks.tts.code_files import SOUND_FORMATS
 
-    wanted = SpeechSettings("wav", formats=SOUND_FORMATS, out=tmp_path / "a.wav")
+    wanted = SpeechSettings(out=tmp_path / "a.wav")
     (tmp_path / "a.wav").mkdir()
     with pytest.raises(InputError, match="found a directory, expected a file"):
         wanted.check([])

@@ -16,7 +16,8 @@ from mmspec.compare.peers import DecodeWatch, Outcome, Unavailable, untouched
 from mmspec.drafting import draft_for
 from mmspec.errors import OptionError
 from mmspec.modalities.whisper.checkpoint import Whisper
-from mmspec.tasks.asr.peers import MMSpecPeer, Request, TransformersPeer, assisted, quiet
+from mmspec.modalities.whisper.request import TranscriptionRequest
+from mmspec.tasks.asr.peers import MMSpecPeer, TransformersPeer, assisted, quiet
 from mmspec.tasks.asr.transcriber import Transcriber
 from tests.modalities.tiny import speech, tiny, tiny_processor
 
@@ -34,7 +35,9 @@ def transcriber(draft: Any = "none", gamma: int | str = 3) -> Transcriber:
     return Transcriber(whisper, kind, gamma)
 
 
-def compared(ours: Transcriber, request: Request, peers: Any = PEERS) -> dict[str, Any]:
+def compared(
+    ours: Transcriber, request: TranscriptionRequest, peers: Any = PEERS
+) -> dict[str, Any]:
     outcome = MMSpecPeer(ours, "ours").run(speech(), request)
     return Comparer(ours, peers).compare(speech(), request, outcome)
 
@@ -43,7 +46,7 @@ class TestPeers:
     @pytest.mark.parametrize("draft", ["none", "ngram", "early-exit:1", "model"])
     @pytest.mark.parametrize("timestamps", [False, True])
     def test_ids_equal_plain_decoding_and_generate(self, draft: str, timestamps: bool) -> None:
-        request = Request(language="en", timestamps=timestamps)
+        request = TranscriptionRequest(language="en", timestamps=timestamps)
         found = compared(transcriber(draft), request)
         for peer in ("plain", "hf"):
             assert found[peer].ids_equal, found[peer]
@@ -53,7 +56,9 @@ class TestPeers:
 
     @pytest.mark.parametrize("timestamps", [False, True])
     def test_a_prompt_and_a_limit_are_handed_on(self, timestamps: bool) -> None:
-        request = Request("de", "translate", timestamps, prompt=" the cat ", max_new_tokens=5)
+        request = TranscriptionRequest(
+            "de", "translate", timestamps, prompt=" the cat ", max_new_tokens=5
+        )
         found = compared(transcriber("ngram"), request, ["plain", "hf"])
         assert all(peer.ids_equal for peer in found.values()), found
 
@@ -62,7 +67,7 @@ class TestPeers:
             peer = assisted(transcriber(draft))
             assert isinstance(peer, TransformersPeer)
             assert list(peer._assistance) == [wanted]
-        found = compared(transcriber("ngram"), Request(language="en"))["hf-assisted"]
+        found = compared(transcriber("ngram"), TranscriptionRequest(language="en"))["hf-assisted"]
         assert found.available, found.why
 
     def test_another_tokenizer_is_handed_on(self) -> None:
@@ -89,14 +94,14 @@ class TestPeers:
         assert isinstance(peer, Unavailable)
         assert why in str(peer.why_not)
         with pytest.raises(OptionError, match=why):
-            peer.run(speech(), Request())
+            peer.run(speech(), TranscriptionRequest())
 
     def test_a_peer_that_raises_is_an_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def broken(*_: Any, **__: Any) -> None:
             raise ValueError("\nit\nbroke")
 
         monkeypatch.setattr(WhisperForConditionalGeneration, "generate", broken)
-        found = compared(transcriber(), Request(), ["hf"])["hf"]
+        found = compared(transcriber(), TranscriptionRequest(), ["hf"])["hf"]
         assert found.to_dict() == {"available": False, "why": "hf raised ValueError: it"}
 
     def test_unknown_peers(self) -> None:
@@ -106,19 +111,19 @@ class TestPeers:
 
 class TestSampling:
     def test_other_noise_is_no_comparison(self) -> None:
-        found = compared(transcriber(), Request(temperature=1.0))
+        found = compared(transcriber(), TranscriptionRequest(temperature=1.0))
         assert not any(peer.available for peer in found.values())
         assert all("can't be compared" in str(found[peer].why) for peer in ("plain", "hf"))
 
     def test_a_seed_makes_plain_comparable(self) -> None:
-        found = compared(transcriber("model"), Request(temperature=1.0, seed=4))
+        found = compared(transcriber("model"), TranscriptionRequest(temperature=1.0, seed=4))
         assert found["plain"].ids_equal
         assert not found["hf"].available
 
 
 class TestDifferences:
     def test_where_and_how_far_apart(self) -> None:
-        ours, request = transcriber(), Request(language="en")
+        ours, request = transcriber(), TranscriptionRequest(language="en")
         heard = MMSpecPeer(ours, "ours").run(speech(), request)
         changed = (*heard.ids[:2], (heard.ids[2] + 1) % 40, *heard.ids[3:])
         other = Outcome(changed, "", 1.0, 1.0)
@@ -134,7 +139,7 @@ class TestDifferences:
         assert (found.index, found.peer) == (len(heard.ids) - 1, None)
 
     def test_a_tie_is_named(self) -> None:
-        ours, request = transcriber(), Request(language="en")
+        ours, request = transcriber(), TranscriptionRequest(language="en")
         contender = MMSpecPeer(ours, "ours")
         first = contender.run(speech(), request).ids[0]
         twin = 5 if first != 5 else 6
@@ -186,7 +191,9 @@ class TestWatch:
         peer = TransformersPeer(ours.model, ours.processor, "hf")
         steps = ours.descriptor
         wanted = steps.prompt(language=51, task="transcribe", timestamps=False)
-        assert peer.prompt(speech(), Request(language="en", task="transcribe")) == wanted
+        assert (
+            peer.prompt(speech(), TranscriptionRequest(language="en", task="transcribe")) == wanted
+        )
 
 
 class TestNothingIsLeftBehind:
@@ -195,7 +202,7 @@ class TestNothingIsLeftBehind:
         models = [ours.model, ours.drafter_model]
         before = [copy.deepcopy(vars(model.generation_config)) for model in models]
         linears = [vars(module).keys() for module in ours.model.modules()]
-        compared(ours, Request(language="en"))
+        compared(ours, TranscriptionRequest(language="en"))
         assert [vars(model.generation_config) for model in models] == before
         assert [vars(module).keys() for module in ours.model.modules()] == linears
 

@@ -21,19 +21,19 @@ from mmspec.output.render import comparison_table
 from mmspec.tasks.tts.peers import (
     LoopWatch,
     MMSpecPeer,
-    SpeakRequest,
     TransformersPeer,
     assisted,
     code_difference,
     plain_of,
     step_of,
 )
+from mmspec.tasks.tts.request import SpeechRequest
 from mmspec.tasks.tts.speaker import Speaker
 from tests.modalities.speech import bed_csm, bed_dia
 from tests.modalities.speech.bed_musicgen import tiny, tiny_decoder
 from tests.speaking_support import processor
 
-SHORT = SpeakRequest(seconds=0.2, temperature=0.0)
+SHORT = SpeechRequest(seconds=0.2, temperature=0.0)
 PEERS = ("plain", "hf", "hf-assisted")
 TEXT = "five doors"
 
@@ -47,7 +47,7 @@ def speaker(target: Any, draft: Any = "none", gamma: int = 2) -> Speaker:
     return mmspec.load(target, draft, processor=processor(), gamma=gamma, packed=False)
 
 
-def compared(ours: Any, request: SpeakRequest = SHORT) -> dict[str, Any]:
+def compared(ours: Any, request: SpeechRequest = SHORT) -> dict[str, Any]:
     outcome = MMSpecPeer(ours, "ours").run(TEXT, request)
     return Comparer(ours, PEERS, packed=False).compare(TEXT, request, outcome)
 
@@ -56,7 +56,7 @@ class TestPeers:
     @pytest.mark.parametrize("guidance", [1.0, 3.0])
     def test_codes_equal_plain_decoding_and_generate(self, target: Any, guidance: float) -> None:
         ours = speaker(target, tiny_decoder(width=16))
-        found = compared(ours, SpeakRequest(seconds=0.2, temperature=0.0, guidance=guidance))
+        found = compared(ours, SpeechRequest(seconds=0.2, temperature=0.0, guidance=guidance))
         for peer in ("plain", "hf"):
             assert found[peer].available, found[peer].why
             assert found[peer].ids_equal, found[peer]
@@ -70,7 +70,7 @@ class TestPeers:
     def test_rows_of_other_families(self, bed: Any, text: str) -> None:
         model = bed.tiny()
         ours = mmspec.load(model, "repeat", processor=bed.processor(), gamma=2, packed=False)
-        request = SpeakRequest(max_new_tokens=20, temperature=0.0, sound=False)
+        request = SpeechRequest(max_new_tokens=20, temperature=0.0, sound=False)
         parts = [model, *model.children()]
         before = [str(getattr(part, "generation_config", None)) for part in parts]
         hf = TransformersPeer(ours, "hf").run(text, request)
@@ -82,8 +82,8 @@ class TestPeers:
     def test_what_is_asked_is_handed_on(self, target: Any) -> None:
         ours = speaker(target, "repeat")
         for request, frames in (
-            (SpeakRequest(seconds=0.15, temperature=0.0), 15),
-            (SpeakRequest(max_new_tokens=12, temperature=0.0), 9),
+            (SpeechRequest(seconds=0.15, temperature=0.0), 15),
+            (SpeechRequest(max_new_tokens=12, temperature=0.0), 9),
             (SHORT.few, 29),
         ):
             outcome = MMSpecPeer(ours, "ours").run(TEXT, request)
@@ -101,7 +101,7 @@ class TestPeers:
             ours.codec, "decode", lambda grid: heard.append(len(grid)) or decode(grid)
         )
         for sound, times in ((False, 0), (True, 2)):
-            request = SpeakRequest(seconds=0.2, temperature=0.0, sound=sound)
+            request = SpeechRequest(seconds=0.2, temperature=0.0, sound=sound)
             for contender in (MMSpecPeer(ours, "ours"), TransformersPeer(ours, "hf")):
                 contender.run(TEXT, request)
             assert heard == [20] * times
@@ -112,7 +112,7 @@ class TestPeers:
         assert (target.generation_config.to_dict(), sorted(target.__dict__)) == before
 
     def test_sampling_is_no_comparison(self, target: Any) -> None:
-        request = SpeakRequest(seconds=0.2, temperature=1.0, seed=3)
+        request = SpeechRequest(seconds=0.2, temperature=1.0, seed=3)
         found = compared(speaker(target), request)
         assert found["plain"].ids_equal
         assert not found["hf"].available
@@ -123,7 +123,7 @@ class TestPeers:
         ours = speaker(target)
         target.generation_config.do_sample = True
         try:
-            found = compared(ours, SpeakRequest(seconds=0.2))
+            found = compared(ours, SpeechRequest(seconds=0.2))
         finally:
             target.generation_config.do_sample = False
         assert "the noise is another" in found["hf"].why
@@ -191,10 +191,10 @@ class TestWhereCodesPart:
                 self.rows.append(scores)
                 return scores
 
-        request = SpeakRequest(seconds=0.2, temperature=0.0, guidance=guidance)
+        request = SpeechRequest(seconds=0.2, temperature=0.0, guidance=guidance)
         ours = speaker(target)
         hf = TransformersPeer(ours, "hf")
-        options = {**request.for_generate(ours), "logits_processor": [Spy()]}
+        options = {**ours.generation_options(request), "logits_processor": [Spy()]}
         with torch.no_grad():
             codes = hf._codes(ours.inputs_for(TEXT), options)
         frame, codebook, other = 5, 2, 11

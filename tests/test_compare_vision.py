@@ -12,10 +12,11 @@ from mmspec.compare.comparison import Comparer
 from mmspec.compare.peers import Outcome, Unavailable
 from mmspec.drafting import Thinned
 from mmspec.errors import OptionError
-from mmspec.tasks.vlm.peers import HIDES_IMAGES, LookRequest, MMSpecPeer, TransformersPeer, assisted
+from mmspec.modalities.vlm.request import VisionRequest
+from mmspec.tasks.vlm.peers import HIDES_IMAGES, MMSpecPeer, TransformersPeer, assisted
 from tests.modalities.tiny_looking import model, picture, processor
 
-FEW = LookRequest(max_new_tokens=8)
+FEW = VisionRequest(max_new_tokens=8)
 PEERS = ("plain", "hf", "hf-assisted")
 
 
@@ -34,7 +35,7 @@ def copied() -> Iterator[mmspec.Viewer]:
         yield loaded
 
 
-def compared(ours: mmspec.Viewer, request: LookRequest = FEW) -> dict[str, Any]:
+def compared(ours: mmspec.Viewer, request: VisionRequest = FEW) -> dict[str, Any]:
     outcome = MMSpecPeer(ours, "ours").run(picture(), request)
     return Comparer(ours, PEERS, packed=False).compare(picture(), request, outcome)
 
@@ -53,8 +54,8 @@ class TestPeers:
     def test_the_task_and_the_prompt_are_handed_on(self) -> None:
         ours = viewer("ngram")
         for request in (
-            LookRequest("read", max_new_tokens=5),
-            LookRequest("answer", "Who?", max_new_tokens=5),
+            VisionRequest("read", max_new_tokens=5),
+            VisionRequest("answer", "Who?", max_new_tokens=5),
         ):
             found = compared(ours, request)
             assert all(found[peer].ids_equal for peer in ("plain", "hf")), found
@@ -90,12 +91,12 @@ class TestPeers:
         assert why in str(peer.why_not)
 
     def test_sampling_is_no_comparison(self) -> None:
-        found = compared(viewer(), LookRequest(temperature=1.0, seed=3, max_new_tokens=4))
+        found = compared(viewer(), VisionRequest(temperature=1.0, seed=3, max_new_tokens=4))
         assert found["plain"].ids_equal
         assert not found["hf"].available
         with pytest.raises(OptionError, match="other noise"):
             TransformersPeer(model("qwen2_vl"), processor("qwen2_vl"), "hf").run(
-                picture(), LookRequest(temperature=1.0)
+                picture(), VisionRequest(temperature=1.0)
             )
 
 

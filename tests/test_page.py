@@ -44,7 +44,7 @@ def said_of(*rounds: Round, **changes: Any) -> Transcription:
     return Transcription(
         text=text,
         ids=ids,
-        segments=(SpokenSegment(0.0, 3.0, text, ids),),
+        segments=(SpokenSegment(0.0, 3.0, ids, text),),
         language="en",
         report=report,
         origins=tuple(o for o, unit in zip(origins, units, strict=True) if unit != END),

@@ -15,9 +15,9 @@ from PIL import Image
 import mmspec
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.modalities.base.processors import ImageAndText
-from mmspec.modalities.base.prompting import Instruction
 from mmspec.modalities.media.documents import BadPage
-from mmspec.modalities.vlm.looking import MOST_NEW_TOKENS, Look, generation_options
+from mmspec.modalities.vlm.looking import MOST_NEW_TOKENS, generation_options
+from mmspec.modalities.vlm.request import VisionRequest
 from mmspec.tasks.vlm.viewer import Viewer
 from tests.modalities import tiny_crossing, tiny_prefix
 from tests.modalities.pdfs import document, text
@@ -125,8 +125,7 @@ class TestParity:
         assert plain.ids != viewer.caption(picture(), **NEW).ids
 
     def test_a_checkpoints_own_beams_and_sampling_are_replaced(self, viewer: Viewer) -> None:
-        look = Look([picture()], Instruction("caption"))
-        options = generation_options(viewer.model, look)
+        options = generation_options(viewer.model, VisionRequest())
         assert options == {
             "num_beams": 1,
             "do_sample": False,

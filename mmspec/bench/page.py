@@ -23,7 +23,7 @@ def say_again(result: Result, entries: Any) -> None:
             continue
         contender: Any = member.contender
         for place, case in enumerate(result.cases):
-            said = contender.speaker.speak(case.subject, **case.request.given())
+            said = contender.speaker.speak(case.subject, case.request)
             name = f"{case.path.name}, {member.name.removeprefix('mmspec ')}"
             entries.done(name, said, compared(result, member, place))
 

@@ -2,115 +2,142 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from mmspec.cli import options as o
+from mmspec.cli.groups import Only, argument, given, grouped
 from mmspec.cli.settings import OutputSettings, check_apart, check_place, peers_of
 from mmspec.errors import OptionError
-from mmspec.output.console import (
-    Steps,
-    offline_if_unreachable,
-    quiet_libraries,
-    stderr,
-    until_reader_leaves,
-)
-
-bench_app = typer.Typer(
-    name="bench", help="Measure, by the benchmark contract.", no_args_is_help=True
-)
+from mmspec.modalities.base.options import option
+from mmspec.modalities.vlm.request import VisionRequest
+from mmspec.modalities.whisper.request import TranscriptionRequest
+from mmspec.output.console import Steps, offline_if_unreachable, quiet_libraries, stderr
+from mmspec.tasks.settings import ModelSettings
+from mmspec.tasks.tts.request import SpeechRequest
 
 
-@bench_app.callback()
-def _bench() -> None:
-    """Measure, by the benchmark contract."""
+@dataclass(frozen=True)
+class BenchModels(ModelSettings):
+    """One target, and every drafter that is measured.
+
+    Attributes:
+        target: Whose output it is.
+        drafts: As for transcribe, or caption; may be given several times. Without: none and ngram.
+    """
+
+    target: str = option("sample", short="-t", metavar="MODEL")
+    draft: str = "none"
+    drafts: list[str] | None = option(None, name="--draft", short="-d", metavar="DRAFT")
+
+    def frozen(self, *usual: str) -> dict[str, Any]:
+        """What a plan holds of them.
+
+        Args:
+            *usual: drafters, where none is named.
+        """
+        names = ("target", "gamma", "packed", "device", "dtype", "threads", "trust_remote_code")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "drafts": self.drafts or list(usual),
+        }
 
 
-Target = Annotated[
-    str,
-    typer.Option(
-        "--target", "-t", metavar="MODEL", help="Whose output it is.", rich_help_panel=o.MODELS
-    ),
-]
-Drafts = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--draft",
-        "-d",
-        metavar="DRAFT",
-        help="As for transcribe, or caption; may be given several times. Without: none and ngram.",
-        rich_help_panel=o.MODELS,
-        show_default=False,
-    ),
-]
-Pairs = Annotated[
-    int,
-    typer.Option("--pairs", min=1, metavar="N", help="Interleaved passes; 5 or more count."),
-]
-Markdown = Annotated[
-    Path | None,
-    typer.Option(
-        "--markdown",
-        metavar="FILE",
-        help="Write the tables there, for a page.",
-        rich_help_panel=o.OUTPUT,
-        show_default=False,
-    ),
-]
+@dataclass(frozen=True)
+class SpeakingBenchModels(BenchModels):
+    """The same for models that speak.
+
+    Attributes:
+        drafts: As for speak; may be given several times. Without: none and lookup.
+        listener: Let this one transcribe what was said, and count the words it gets wrong.
+        language: What the listener is told to hear; detected where missing.
+    """
+
+    listener: str | None = option(None, metavar="MODEL")
+    language: str | None = option(None, short="-l", metavar="L", panel="Decoding")
 
 
-@bench_app.command("asr")
-@until_reader_leaves
+@dataclass(frozen=True)
+class Measuring:
+    """How it is measured.
+
+    Attributes:
+        pairs: Interleaved passes; 5 or more count.
+        reference: What is said, columns file and text; else transcripts.tsv beside the files.
+    """
+
+    pairs: int = option(5, metavar="N", least=1, panel="Options")
+    reference: Path | None = option(None, metavar="TSV", panel="Options")
+
+
+@dataclass(frozen=True)
+class LookMeasuring(Measuring):
+    """The same for images.
+
+    Attributes:
+        reference: What is there, columns file, task and text; else truth.tsv beside the images.
+    """
+
+
+@dataclass(frozen=True)
+class BenchOutput:
+    """Where the figures go.
+
+    Attributes:
+        json: Write everything there: texts, ids, reports, comparisons.
+        markdown: Write the tables there, for a page.
+        report: Write a page there (HTML): every token and how it was obtained, rounds, times.
+        compare: Decode with these as well, compare ids and time: plain (mmspec without
+            speculation), hf (transformers), hf-assisted (its own speculation, same drafter).
+        verbose: Let the libraries say what they have to say.
+    """
+
+    json: Path | None = option(None, metavar="FILE")
+    markdown: Path | None = option(None, metavar="FILE")
+    report: Path | None = option(None, metavar="FILE")
+    compare: str = option("plain,hf,hf-assisted", metavar="PEERS")
+    verbose: bool = option(False)
+
+    def check(self) -> None:
+        """What takes minutes to measure has somewhere to go, or isn't begun.
+
+        Raises:
+            MMSpecError: names the option.
+        """
+        OutputSettings(json=self.json, report=self.report).check([])
+        if self.markdown is not None:
+            check_place("--markdown", self.markdown, folder=False)
+        places = {"--json": self.json, "--markdown": self.markdown, "--report": self.report}
+        check_apart(places)
+
+
+@dataclass(frozen=True)
+class SpeakingBenchOutput(BenchOutput):
+    """The same for what was said."""
+
+    compare: str = option("plain,hf", metavar="PEERS")
+
+
+@grouped
 def asr(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[FILE...]",
-            help="Recordings; without any the embedded clips.",
-            show_default=False,
-        ),
-    ] = None,
-    target: Target = "sample",
-    draft: Drafts = None,
-    trust_remote_code: o.TrustRemoteCode = False,
-    pairs: Pairs = 5,
-    reference: Annotated[
-        Path | None,
-        typer.Option(
-            "--reference",
-            metavar="TSV",
-            help="What is said, columns file and text; else transcripts.tsv beside the files.",
-            show_default=False,
-        ),
-    ] = None,
+    *files: Annotated[Path, argument("FILE", "Recordings; without any the embedded clips.")],
+    models: BenchModels,
+    measuring: Measuring,
     faster_whisper: Annotated[
         Path | None,
-        typer.Option(
-            "--faster-whisper",
+        given(
+            "A CTranslate2 checkpoint to run with faster-whisper as one more peer.",
+            panel="Models",
             metavar="DIR",
-            help="A CTranslate2 checkpoint to run with faster-whisper as one more peer.",
-            rich_help_panel=o.MODELS,
-            show_default=False,
         ),
     ] = None,
     faster_whisper_type: Annotated[
-        str,
-        typer.Option("--faster-whisper-type", metavar="T", rich_help_panel=o.MODELS),
+        str, given("What it computes in.", "float32", panel="Models", metavar="T")
     ] = "float32",
-    language: o.Language = None,
-    task: o.Task = None,
-    timestamps: o.Timestamps = None,
-    max_new_tokens: o.MaxNewTokens = None,
-    gamma: o.Gamma = "adaptive",
-    json: o.Json = None,
-    markdown: Markdown = None,
-    verbose: o.Verbose = False,
-    threads: o.Threads = None,
-    device: o.Device = None,
-    dtype: o.Dtype = None,
-    packed: o.Packed = True,
+    decoding: Annotated[
+        TranscriptionRequest, Only("language", "task", "timestamps", "max_new_tokens")
+    ],
+    output: Annotated[BenchOutput, Only("json", "markdown", "verbose")],
 ) -> int:
     """Measure drafters against ordinary decoding and against transformers.
 
@@ -118,222 +145,121 @@ def asr(
     greedy, after a pass to warm up. A ratio is the peer's time over mmspec's, per
     pair of runs; below 1 it is a loss, and printed like a gain.
 
-    \b
-    mmspec bench asr
-    mmspec bench asr *.wav -t DIR -d none -d ngram -l en --threads 1 --json out.json
+      mmspec bench asr
+      mmspec bench asr *.wav -t DIR -d none -d ngram -l en --threads 1 --json out.json
     """
-    _check_places(json, markdown)
-    offline_if_unreachable([target, *(draft or [])])
-    with quiet_libraries(verbose):
+    output.check()
+    offline_if_unreachable([models.target, *(models.drafts or [])])
+    with quiet_libraries(output.verbose):
         from mmspec.tasks.asr.bench import Plan, run
-        from mmspec.tasks.asr.peers import Request
 
         plan = Plan(
-            files=files or embedded_clips(),
-            target=target,
-            drafts=draft or ["none", "ngram"],
-            request=Request(language, task, timestamps, max_new_tokens=max_new_tokens),
-            pairs=pairs,
-            gamma=gamma,
-            packed=packed,
-            device=device,
-            dtype=dtype,
-            threads=threads,
-            reference=reference,
+            files=list(files) or embedded_clips(),
+            request=decoding,
+            pairs=measuring.pairs,
+            reference=measuring.reference,
             faster_whisper=faster_whisper,
             faster_whisper_type=faster_whisper_type,
-            trust_remote_code=trust_remote_code,
+            **models.frozen("none", "ngram"),
         )
         result = _measured(run, plan)
-    _write(result, json, markdown)
+    _write(result, output.json, output.markdown)
     return 0
 
 
-@bench_app.command("vlm")
-@until_reader_leaves
+@grouped
 def vlm(
-    images: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[IMAGE...]",
-            help="Images, or folders of them; without any the embedded ones.",
-            show_default=False,
-        ),
-    ] = None,
-    target: Target = "sample",
-    draft: Drafts = None,
-    trust_remote_code: o.TrustRemoteCode = False,
+    *images: Annotated[
+        Path, argument("IMAGE", "Images, or folders of them; without any the embedded ones.")
+    ],
+    models: BenchModels,
+    measuring: LookMeasuring,
     task: Annotated[
         list[str] | None,
-        typer.Option(
-            "--task",
+        given(
+            "caption or read; may be given twice. Without: what the truth tells of an image, else "
+            "caption.",
+            panel="Decoding",
             metavar="TASK",
-            help="caption or read; may be given twice. Without: what the truth tells of an "
-            "image, else caption.",
-            rich_help_panel=o.DECODING,
-            show_default=False,
         ),
     ] = None,
-    pairs: Pairs = 5,
-    reference: Annotated[
-        Path | None,
-        typer.Option(
-            "--reference",
-            metavar="TSV",
-            help="What is there, columns file, task and text; else truth.tsv beside the images.",
-            show_default=False,
-        ),
-    ] = None,
-    max_new_tokens: o.MaxNewTokens = None,
-    grounding: o.LookGrounding = None,
-    gamma: o.Gamma = "adaptive",
-    compare: o.Compare = "plain,hf,hf-assisted",
-    json: o.Json = None,
-    markdown: Markdown = None,
-    report: o.ReportPage = None,
-    verbose: o.Verbose = False,
-    threads: o.Threads = None,
-    device: o.Device = None,
-    dtype: o.Dtype = None,
-    packed: o.Packed = True,
+    decoding: Annotated[VisionRequest, Only("max_new_tokens", "grounding")],
+    output: BenchOutput,
 ) -> int:
     """Measure drafters on images, for captions and for reading.
 
     As bench asr does it. Beside the speed: character error rate of what was read,
     share of the captions that are the truth, letter for letter.
 
-    \b
-    mmspec bench vlm
-    mmspec bench vlm *.png -t DIR -d none -d DIR2 --task caption --threads 1
+      mmspec bench vlm
+      mmspec bench vlm *.png -t DIR -d none -d DIR2 --task caption --threads 1
     """
-    _check_places(json, markdown, report)
-    offline_if_unreachable([target, *(draft or [])])
-    with quiet_libraries(verbose):
+    output.check()
+    offline_if_unreachable([models.target, *(models.drafts or [])])
+    with quiet_libraries(output.verbose):
         from mmspec.tasks.vlm.bench import Plan, run
         from mmspec.tasks.vlm.bench_cases import image_files
 
         plan = Plan(
-            files=image_files(images or []),
-            target=target,
-            drafts=draft or ["none", "ngram"],
+            files=image_files(list(images)),
             tasks=tuple(task or ()),  # type: ignore[arg-type]
-            peers=peers_of(compare),
-            max_new_tokens=max_new_tokens,
-            grounding=grounding,
-            pairs=pairs,
-            gamma=gamma,
-            packed=packed,
-            device=device,
-            dtype=dtype,
-            threads=threads,
-            reference=reference,
-            trust_remote_code=trust_remote_code,
+            peers=peers_of(output.compare),
+            max_new_tokens=decoding.max_new_tokens,
+            grounding=decoding.grounding,
+            pairs=measuring.pairs,
+            reference=measuring.reference,
+            **models.frozen("none", "ngram"),
         )
         result = _measured(run, plan)
-        if report is not None:
-            _write_page(result, report, grounding)
-    _write(result, json, markdown)
+        if output.report is not None:
+            _write_page(result, output.report, decoding.grounding)
+    _write(result, output.json, output.markdown)
     return 0
 
 
-@bench_app.command("tts")
-@until_reader_leaves
+@grouped
 def tts(
+    *,
     texts: Annotated[
         Path | None,
-        typer.Option(
-            "--texts",
+        given(
+            "A sentence per line, behind a tab its seconds; without it the sample's.",
             metavar="FILE",
-            help="A sentence per line, behind a tab its seconds; without it the sample's.",
-            show_default=False,
         ),
     ] = None,
-    target: Target = "sample",
-    draft: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--draft",
-            "-d",
-            metavar="DRAFT",
-            help="As for speak; may be given several times. Without: none and lookup.",
-            rich_help_panel=o.MODELS,
-            show_default=False,
-        ),
-    ] = None,
-    trust_remote_code: o.TrustRemoteCode = False,
-    listener: Annotated[
-        str | None,
-        typer.Option(
-            "--listener",
-            metavar="MODEL",
-            help="Let this one transcribe what was said, and count the words it gets wrong.",
-            rich_help_panel=o.MODELS,
-            show_default=False,
-        ),
-    ] = None,
-    language: Annotated[
-        str | None,
-        typer.Option(
-            "--language",
-            "-l",
-            metavar="L",
-            help="What the listener is told to hear; detected where missing.",
-            rich_help_panel=o.DECODING,
-            show_default=False,
-        ),
-    ] = None,
-    pairs: Pairs = 5,
-    seconds: o.Seconds = None,
-    guidance: o.Guidance = None,
-    max_new_tokens: o.SpeakSteps = None,
-    gamma: o.Gamma = "adaptive",
-    compare: o.Compare = "plain,hf",
-    json: o.Json = None,
-    markdown: Markdown = None,
-    report: o.ReportPage = None,
-    verbose: o.Verbose = False,
-    threads: o.Threads = None,
-    device: o.Device = None,
-    dtype: o.Dtype = None,
-    packed: o.Packed = True,
+    models: SpeakingBenchModels,
+    measuring: Annotated[Measuring, Only("pairs")],
+    decoding: Annotated[SpeechRequest, Only("seconds", "guidance", "max_new_tokens")],
+    output: SpeakingBenchOutput,
 ) -> int:
     """Measure drafters on sentences that are said aloud.
 
     As bench asr does it, greedy. Decode is the loop from the first step to the
     last; end to end is from the text to the sound, the codec included.
 
-    \b
-    mmspec bench tts -d none -d sample -d lookup --threads 1
-    mmspec bench tts --texts lines.txt -t DIR -d DIR2 --listener sample --json out.json
+      mmspec bench tts -d none -d sample -d lookup --threads 1
+      mmspec bench tts --texts lines.txt -t DIR -d DIR2 --listener sample --json out.json
     """
-    _check_places(json, markdown, report)
-    if seconds is not None and max_new_tokens is not None:
+    output.check()
+    if decoding.seconds is not None and decoding.max_new_tokens is not None:
         raise OptionError("--seconds, --max-new-tokens: found both, expected one of them")
-    offline_if_unreachable([target, listener or "sample", *(draft or [])])
-    with quiet_libraries(verbose):
+    offline_if_unreachable([models.target, models.listener or "sample", *(models.drafts or [])])
+    with quiet_libraries(output.verbose):
         from mmspec.tasks.tts.bench import Plan, run, sentences_file
-        from mmspec.tasks.tts.peers import SpeakRequest
 
         plan = Plan(
             files=[sentences_file(texts)],
-            target=target,
-            drafts=draft or ["none", "lookup"],
-            request=SpeakRequest(seconds, 0.0, None, guidance, max_new_tokens),
-            peers=peers_of(compare),
-            listener=listener,
-            language=language,
-            pairs=pairs,
-            gamma=gamma,
-            packed=packed,
-            device=device,
-            dtype=dtype,
-            threads=threads,
-            trust_remote_code=trust_remote_code,
+            request=replace(decoding, temperature=0.0),
+            peers=peers_of(output.compare),
+            listener=models.listener,
+            language=models.language,
+            pairs=measuring.pairs,
+            **models.frozen("none", "lookup"),
         )
         result = _measured(run, plan)
-        if report is not None:
-            _write_speeches(result, report)
-    _write(result, json, markdown)
+        if output.report is not None:
+            _write_speeches(result, output.report)
+    _write(result, output.json, output.markdown)
     return 0
 
 
@@ -355,14 +281,6 @@ def _measured(run: Any, plan: Any) -> Any:
         return run(plan, say)
 
 
-def _check_places(json: Path | None, markdown: Path | None, report: Path | None = None) -> None:
-    """What takes minutes to measure has somewhere to go, or isn't begun."""
-    OutputSettings(json=json, report=report).check([])
-    if markdown is not None:
-        check_place("--markdown", markdown, folder=False)
-    check_apart({"--json": json, "--markdown": markdown, "--report": report})
-
-
 def _write(result: Any, json: Path | None, markdown: Path | None) -> None:
     from rich.console import Console
 
@@ -380,7 +298,7 @@ def _write(result: Any, json: Path | None, markdown: Path | None) -> None:
     console.print(_frozen(result.settings))
 
 
-def _write_page(result: Any, report: Path, grounding: float | None) -> None:
+def _write_page(result: Any, report: Path, grounding: bool | float | None) -> None:
     from mmspec.output.formats import write_atomic
     from mmspec.page import render_page
     from mmspec.tasks.vlm.bench_page import page_of

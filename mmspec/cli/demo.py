@@ -2,53 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from mmspec.cli import options as o
+from mmspec.cli.groups import Only, given, grouped
 from mmspec.cli.settings import OutputSettings
+from mmspec.modalities.base.options import option
 from mmspec.output.console import quiet_libraries
-from mmspec.tasks.settings import ModelSettings
-
-DemoTarget = Annotated[
-    str, typer.Option("--target", "-t", metavar="MODEL", help="Whose transcripts they are.")
-]
-DemoDraft = Annotated[
-    str, typer.Option("--draft", "-d", metavar="DRAFT", help="Who proposes transcripts.")
-]
-DemoGamma = Annotated[
-    str, typer.Option("--gamma", metavar="adaptive|N", help="Tokens drafted per round.")
-]
-DemoThreads = Annotated[
-    int,
-    typer.Option(
-        "--threads",
-        min=1,
-        max=o.MOST_THREADS,
-        metavar="N",
-        help="CPU threads; small models want one.",
-    ),
-]
-DemoReport = Annotated[
-    Path | None,
-    typer.Option(
-        "--report",
-        metavar="FILE",
-        help="Write one page of HTML there: every token and how it was obtained.",
-        show_default=False,
-    ),
-]
+from mmspec.tasks.settings import MOST_THREADS, ModelSettings
 
 
+@dataclass(frozen=True)
+class DemoModels(ModelSettings):
+    """What is shown.
+
+    Attributes:
+        target: Whose transcripts they are.
+        draft: Who proposes transcripts.
+        gamma: Tokens drafted per round.
+        threads: CPU threads; small models want one.
+    """
+
+    target: str = option("sample", short="-t", metavar="MODEL", panel="Options")
+    draft: str = option("sample", short="-d", metavar="DRAFT", panel="Options")
+    gamma: str = option("adaptive", metavar="adaptive|N", panel="Options")
+    threads: int = option(1, metavar="N", least=1, most=MOST_THREADS, panel="Options")
+
+
+@grouped
 def demo(
-    target: DemoTarget = "sample",
-    draft: DemoDraft = "sample",
-    gamma: DemoGamma = "adaptive",
-    threads: DemoThreads = 1,
-    report: DemoReport = None,
-    verbose: o.Verbose = False,
+    *,
+    models: Annotated[DemoModels, Only("target", "draft", "gamma", "threads")],
+    report: Annotated[
+        Path | None,
+        given("Write one page of HTML there: every token and how it was obtained.", metavar="FILE"),
+    ] = None,
+    output: Annotated[OutputSettings, Only("verbose")],
 ) -> int:
     """Show it: hear the embedded clips, see the images, say a sentence, offline.
 
@@ -63,13 +53,12 @@ def demo(
     from mmspec.tasks.tts import demo as demo_speaking
     from mmspec.tasks.vlm import demo as demo_looking
 
-    models = ModelSettings(target, draft, gamma, threads=threads)
     models.check()
     OutputSettings(report=report).check([])
     console = Console(highlight=False)
-    with quiet_libraries(verbose):
+    with quiet_libraries(output.verbose):
         parts = [hear(models, console, report is not None)]
-        if target == draft == "sample":
+        if models.target == models.draft == "sample":
             for what, missing_sample, part in (
                 ("Images are", demo_looking.missing_sample, demo_looking.look),
                 ("Speech is", demo_speaking.missing_sample, demo_speaking.say),
@@ -77,7 +66,7 @@ def demo(
                 if missing := missing_sample():
                     console.print(plain_text(f"{what} left out: {missing}"), soft_wrap=True)
                 else:
-                    parts.append(part(gamma, console, report is not None))
+                    parts.append(part(models.gamma, console, report is not None))
     if report is not None:
         from mmspec.page.writing import write_page
         from mmspec.tasks.settings import as_json

@@ -31,8 +31,6 @@ class FilesRun(ABC):
         models: which models, where.
         output: what is written, where.
         request: what is asked of the model, and of peers alike.
-        peers: what it is compared with.
-        verbose: let the libraries talk.
         batch: how many are decoded side by side.
     """
 
@@ -41,14 +39,12 @@ class FilesRun(ABC):
         files: Sequence[Path],
         models: ModelSettings,
         output: OutputSettings,
-        request: dict[str, Any],
-        peers: Sequence[str] = (),
-        verbose: bool = False,
+        request: Any,
         batch: int = 1,
     ) -> None:
         self._files, self._models, self._wanted = list(files), models, output
         self._request, self._batch = request, batch
-        self._peers, self._verbose = peers, verbose
+        self._peers = output.peers(batch)
         self._console = stderr()
         self._done_reports: list[tuple[str, Any, Any]] = []
         self._compared: list[tuple[str, dict[str, Any]]] = []
@@ -65,7 +61,7 @@ class FilesRun(ABC):
         self._wanted.check(self._files)
         offline_if_unreachable([self._models.target, self._models.draft])
         with ExitStack() as stack:
-            stack.enter_context(quiet_libraries(self._verbose))
+            stack.enter_context(quiet_libraries(self._wanted.verbose))
             steps = Steps(len(self._files), self._console, quiet=self._wanted.quiet)
             stack.enter_context(steps)
             self._steps = steps
@@ -114,7 +110,7 @@ class FilesRun(ABC):
     def _settings(self) -> dict[str, Any]:
         settings = as_json(self._models)
         settings["target"] = self._models.target or self._model.model.config.name_or_path
-        settings |= self._request | {"compare": list(self._peers)}
+        settings |= self._request.to_dict() | {"compare": list(self._peers)}
         return settings | describe_machine(self._model)
 
     def _failed(self, path: Path | str, error: Exception, output: Any, *place: Any) -> None:

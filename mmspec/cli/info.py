@@ -4,41 +4,39 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from mmspec.cli import options as o
+from mmspec.cli.groups import Only, argument, given, grouped
+from mmspec.cli.settings import OutputSettings
 from mmspec.output.console import offline_if_unreachable, quiet_libraries
+from mmspec.tasks.settings import ModelSettings
 
 Facts = list[tuple[str, str]]
 
 
+@grouped
 def info(
     model: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[MODEL]",
-            help="A directory, a hub id, sample, vision-sample or voice-sample; without one, all "
+        argument(
+            "MODEL",
+            "A directory, a hub id, sample, vision-sample or voice-sample; without one, all "
             "families.",
-            show_default=False,
         ),
     ] = None,
+    /,
+    *,
     draft: Annotated[
         list[str] | None,
-        typer.Option(
-            "--draft",
-            "-d",
+        given(
+            "Would this one fit as a drafter? May be given several times.",
             metavar="DRAFT",
-            help="Would this one fit as a drafter? May be given several times.",
-            show_default=False,
+            short="-d",
         ),
     ] = None,
-    device: o.Device = None,
-    trust_remote_code: o.TrustRemoteCode = False,
-    verbose: o.Verbose = False,
+    models: Annotated[ModelSettings, Only("device", "trust_remote_code")],
+    output: Annotated[OutputSettings, Only("verbose")],
 ) -> int:
     """Say what mmspec can do with a model, and why not.
 
-    \b
     mmspec info
     mmspec info sample --draft sample
     mmspec info DIR/whisper-base --draft DIR/whisper-tiny.en --draft early-exit:3
@@ -49,10 +47,10 @@ def info(
         _show("Families, by transformers' model type", families())
         return 0
     offline_if_unreachable([model, *(draft or [])])
-    with quiet_libraries(verbose):
+    with quiet_libraries(output.verbose):
         from mmspec.tasks.info import facts_of
 
-        facts = facts_of(model, draft or [], device, trust_remote_code)
+        facts = facts_of(model, draft or [], models.device, models.trust_remote_code)
     _show(model, facts)
     return 0
 

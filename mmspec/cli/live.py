@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from rich.text import Text
 from mmspec.cli.settings import LiveSettings, OutputSettings
 from mmspec.cli.sources import RATE, in_background, paced, raw
 from mmspec.errors import InputError
+from mmspec.modalities.whisper.request import AFTERWARDS, TranscriptionRequest
 from mmspec.output.console import Steps, complain, offline_if_unreachable, quiet_libraries, stderr
 from mmspec.output.formats import neutral, one_line, to_json, write_atomic
 from mmspec.tasks.settings import ModelSettings, as_json, describe_machine
@@ -86,25 +87,24 @@ class LiveRun:
     """Everything between the options and the exit code.
 
     Args:
-        file: a recording, or `-` for raw samples on standard input.
+        files: one recording, or `-` for raw samples on standard input.
         models: which models, where.
         output: what is written, where.
         request: what is asked of the recogniser.
         live: how the stream is heard.
-        verbose: let the libraries talk.
     """
 
     def __init__(
         self,
-        file: Path,
+        files: Sequence[Path],
         models: ModelSettings,
         output: OutputSettings,
-        request: dict[str, Any],
+        request: TranscriptionRequest,
         live: LiveSettings,
-        verbose: bool = False,
     ) -> None:
-        self._file, self._models, self._wanted = file, models, output
-        self._request, self._settings, self._verbose = request, live, verbose
+        live.check(files)
+        self._file, self._models, self._wanted = files[0], models, output
+        self._request, self._settings = request, live
         self._console, self._exit_code = stderr(), 0
         self._updates: list[dict[str, Any]] = []
 
@@ -118,7 +118,7 @@ class LiveRun:
         self._wanted.check([self._file])
         offline_if_unreachable([self._models.target, self._models.draft])
         with ExitStack() as stack:
-            stack.enter_context(quiet_libraries(self._verbose))
+            stack.enter_context(quiet_libraries(self._wanted.verbose))
             with Steps(1, self._console, quiet=self._wanted.quiet) as steps:
                 steps.say("loading")
                 recogniser = stack.enter_context(self._models.load())
@@ -136,10 +136,15 @@ class LiveRun:
         return self._exit_code
 
     def _asked(self) -> dict[str, Any]:
-        asked = {name: value for name, value in self._request.items() if value is not None}
+        asked = {name: one for name, one in self._plain().items() if one is not None}
         if "condition_on_prev_tokens" in asked:
             asked["condition_on_committed"] = asked.pop("condition_on_prev_tokens")
         return asked | {"step_s": self._settings.step_s}
+
+    def _plain(self) -> dict[str, Any]:
+        """What is asked of every decode."""
+        asked = self._request.to_dict()
+        return {name: one for name, one in asked.items() if name not in AFTERWARDS}
 
     def _chunks(self) -> Iterator[Any]:
         if str(self._file) == "-":
@@ -186,7 +191,7 @@ class LiveRun:
     def _write_json(self, recogniser: Any, session: Any) -> None:
         if self._wanted.json is None:
             return
-        settings = as_json(self._models) | self._request | as_json(self._settings)
+        settings = as_json(self._models) | self._plain() | as_json(self._settings)
         settings["target"] = self._models.target or recogniser.model.config.name_or_path
         report, segments = session.totals.report, session.segments
         entry = {

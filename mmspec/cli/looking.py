@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mmspec.cli.descriptions import Descriptions, name_of
 from mmspec.cli.files import FilesRun
 from mmspec.cli.readings import Reading, Readings
+from mmspec.cli.settings import PageOptions
 from mmspec.output.hypotheses import read_hypotheses
 
 
@@ -63,7 +64,7 @@ class CaptionRun(FilesRun):
             from mmspec.page.writing import RunPage
             from mmspec.tasks.vlm.page import SightEntries
 
-            self._paged = SightEntries(self._model, self._request["task"])
+            self._paged = SightEntries(self._model, self._request.task)
             page = RunPage(self._wanted.report, settings, self._paged)
         return Descriptions(
             self._wanted, self._files, settings, self._steps, page, lines=self.lines
@@ -118,20 +119,19 @@ class CaptionRun(FilesRun):
         return None if self._paged is None else self._paged.picture(image)
 
     def _request_for(self, item: Item) -> dict[str, Any]:
-        return {"image": item.image, "hypothesis": item.hypothesis, **self._request}
+        return {"image": item.image, "hypothesis": item.hypothesis, "request": self._request}
 
     def _looked_at(self, item: Item) -> tuple[Any, dict[str, Any] | None]:
         request = self._request_for(item)
         if self._comparer is None:
             return self._model.describe(**request), None
         from mmspec.compare.peers import Outcome
-        from mmspec.tasks.vlm.peers import LookRequest
 
-        asked = LookRequest(**{of.name: self._request[of.name] for of in fields(LookRequest)})
+        asked = self._request.decoding
         if not self._done_reports:
             self._steps.say("warming up")
             self._comparer.warm_up(item.image, asked)
-            self._model.describe(**{**request, "max_new_tokens": 4})
+            self._model.describe(**{**request, "request": self._request.few})
             self._steps.say(item.name)
         start = time.perf_counter()
         said = self._model.describe(**request)
@@ -166,25 +166,20 @@ class ReadRun(CaptionRun):
 
     Args:
         *arguments: as `FilesRun` takes them.
-        reading: what another reader found: auto, tesseract, pdf, none or a file.
-        dpi: pixels per inch of a PDF's paper.
-        password: of encrypted PDFs.
-        **options: as `FilesRun` takes them.
+        pages: how documents are opened, and who reads them first.
     """
 
     lines = True
 
-    def __init__(
-        self, *arguments: Any, reading: str, dpi: float, password: str | None, **options: Any
-    ) -> None:
-        super().__init__(*arguments, **options)
-        self._reading, self._dpi, self._password = reading, dpi, password
+    def __init__(self, *arguments: Any, pages: PageOptions) -> None:
+        super().__init__(*arguments)
+        self._pages = pages
 
     def _read_what_is_expected(self) -> None:
-        self._readings = Readings(self._reading)
+        self._readings = Readings(self._pages.reading)
 
     def _settings(self) -> dict[str, Any]:
-        return super()._settings() | {"reading": self._reading, "dpi": self._dpi}
+        return super()._settings() | {"reading": self._pages.reading, "dpi": self._pages.dpi}
 
     def _items(self) -> Iterator[Item]:
         from mmspec.modalities.media.documents import BadPage, pages
@@ -192,7 +187,7 @@ class ReadRun(CaptionRun):
         place = 0
         for file, path in enumerate(self._files):
             try:
-                for page in pages(path, dpi=self._dpi, password=self._password):
+                for page in pages(path, dpi=self._pages.dpi, password=self._pages.password):
                     if isinstance(page, BadPage):
                         yield Item(file, path, page.error, page.number)
                     else:

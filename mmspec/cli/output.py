@@ -74,7 +74,7 @@ class Transcripts(Output):
         """A recording was transcribed."""
         if self._page is not None:
             self._page.entries.done(path, said, samples, compared)
-        entry = entry_of(path, said)
+        entry = {"path": str(path), **said.to_dict()}
         if compared is not None:
             entry["compare"] = {name: peer.to_dict() for name, peer in compared.items()}
         self.entries.append(entry)
@@ -103,47 +103,3 @@ class Transcripts(Output):
         if self._wanted.format == "json":
             return to_json(self.settings, [entry])
         return one_line(said.text) + "\n"
-
-
-def entry_of(path: Path, said: Any) -> dict[str, Any]:
-    """A recording in the JSON of a run."""
-    return {
-        "path": str(path),
-        "text": said.text,
-        "ids": list(said.ids),
-        "language": said.language,
-        "segments": [_segment(part) for part in said.segments],
-        **_second_looks(said),
-        **_chunks(said),
-        "report": said.report.to_dict(),
-    }
-
-
-def _segment(part: Any) -> dict[str, Any]:
-    entry = _spoken(part)
-    if part.words is not None:
-        entry["words"] = [_spoken(word) for word in part.words]
-    return entry
-
-
-def _spoken(part: Any) -> dict[str, Any]:
-    return {"start": part.start_s, "end": part.end_s, "text": part.text, "ids": list(part.ids)}
-
-
-def _second_looks(said: Any) -> dict[str, Any]:
-    """What is there only where it was asked for."""
-    found: dict[str, Any] = {}
-    if said.unit_times is not None:
-        found["unit_times"] = list(said.unit_times)
-    if said.grounding is not None:
-        found["grounding"] = said.grounding.to_dict()
-    return found
-
-
-def _chunks(said: Any) -> dict[str, Any]:
-    """The chunks of a recording that was cut; nothing where it wasn't."""
-    chunks = [
-        {"start": part.start_s, "end": part.end_s, "ids": list(part.ids), "kept": list(part.kept)}
-        for part in said.chunks
-    ]
-    return {"chunks": chunks} if chunks else {}

@@ -5,51 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from mmspec.cli import options as o
-from mmspec.output.console import until_reader_leaves
-
-parity_app = typer.Typer(
-    name="parity", help="Compare what two runs wrote, id for id.", no_args_is_help=True
-)
+from mmspec.cli.groups import argument, given, grouped
 
 
-@parity_app.callback()
-def _parity() -> None:
-    """Compare what two runs wrote, id for id."""
-
-
-@parity_app.command("codec")
-@until_reader_leaves
+@grouped
 def codec(
     first: Annotated[
         Path,
-        typer.Argument(
-            metavar="A",
-            help="Codes (.npz, .npy), or a sound file with its codes beside it.",
-            show_default=False,
+        argument(
+            "A",
+            "Codes (.npz, .npy), or a sound file with its codes beside it.",
+            required=True,
         ),
     ],
-    second: Annotated[Path, typer.Argument(metavar="B", help="Likewise.", show_default=False)],
+    second: Annotated[Path, argument("B", "Likewise.", required=True)],
+    /,
+    *,
     json: Annotated[
-        Path | None,
-        typer.Option(
-            "--json",
-            metavar="FILE",
-            help="Write everything there.",
-            rich_help_panel=o.OUTPUT,
-            show_default=False,
-        ),
+        Path | None, given("Write everything there.", panel="Output", metavar="FILE")
     ] = None,
 ) -> int:
     """Say whether two code arrays are the same, all codebooks, and where they part.
 
     Exit code 0 where they are equal, 1 where they differ, 2 where one of them is no code array.
 
-    \b
-    mmspec parity codec plain.wav speculative.wav
-    mmspec parity codec mine.npz theirs.npy --json parity.json
+      mmspec parity codec plain.wav speculative.wav
+      mmspec parity codec mine.npz theirs.npy --json parity.json
     """
     from mmspec.compare.code_parity import compare_codes
     from mmspec.output.formats import dump_json, write_atomic

@@ -8,7 +8,7 @@ from typing import Any
 
 from mmspec.cli.descriptions import PAGE_BREAK
 from mmspec.errors import InputError
-from mmspec.tasks.vlm.viewer import reading_of
+from mmspec.tasks.vlm.ocr import reading_of
 
 READERS = ("auto", "tesseract", "pdf", "none")
 

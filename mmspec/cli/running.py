@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mmspec.cli.files import FilesRun
 from mmspec.cli.output import Transcripts
-from mmspec.cli.settings import OutputSettings
 from mmspec.output.hypotheses import Hypothesis, read_hypotheses
-from mmspec.tasks.settings import ModelSettings
 
 
 class Run(FilesRun):
-    """Recordings to text.
-
-    Args:
-        files: the recordings.
-        models: which models, where.
-        output: what is written, where.
-        request: what is asked of the recogniser, and of peers alike.
-        peers: what it is compared with.
-        verbose: let the libraries talk.
-        looks: what else is to be found out about a transcript.
-        batch: how many recordings are decoded side by side.
-    """
-
-    def __init__(
-        self,
-        files: Sequence[Path],
-        models: ModelSettings,
-        output: OutputSettings,
-        request: dict[str, Any],
-        peers: Sequence[str] = (),
-        verbose: bool = False,
-        looks: dict[str, Any] | None = None,
-        batch: int = 1,
-    ) -> None:
-        super().__init__(files, models, output, request, peers, verbose, batch)
-        self._looks = looks or {}
+    """Recordings to text."""
 
     def _read_what_is_expected(self) -> None:
         file = self._models.hypothesis_file
@@ -57,11 +28,6 @@ class Run(FilesRun):
         from mmspec.compare.comparison import Comparer
 
         return Comparer(self._model, self._peers, packed=self._models.packed)
-
-    def _settings(self) -> dict[str, Any]:
-        settings = super()._settings()
-        compare = settings.pop("compare")
-        return settings | self._looks | {"compare": compare}
 
     def _new_output(self, settings: dict[str, Any]) -> Transcripts:
         page = None
@@ -83,9 +49,8 @@ class Run(FilesRun):
             self._steps.advance()
 
     def _together(self, output: Transcripts) -> None:
-        asked = {**self._request, **self._looks}
         requests = (
-            {"audio": path, "hypothesis": hypothesis, **asked}
+            {"audio": path, "hypothesis": hypothesis, "request": self._request}
             for path, hypothesis in zip(self._files, self._hypotheses, strict=True)
         )
         self._steps.say(f"{len(self._files)} files")
@@ -131,31 +96,23 @@ class Run(FilesRun):
         if self._comparer is None:
             return said, samples, None
         from mmspec.compare.peers import Outcome
-        from mmspec.tasks.asr.peers import Request
 
         self._steps.say(f"{path.name}: peers")
         ours = Outcome(said.ids, said.text, said.report.decode_seconds, end_to_end_s, said.report)
-        compared = self._comparer.compare(samples, Request(**self._request), ours)
+        compared = self._comparer.compare(samples, self._request.decoding, ours)
         return said, samples, compared
 
     def _timed(self, samples: Any, hypothesis: Any) -> tuple[Any, float]:
         start = time.perf_counter()
         said = self._model.transcribe(
-            samples,
-            sampling_rate=16_000,
-            hypothesis=hypothesis,
-            **self._request,
-            **self._looks,
+            samples, self._request, sampling_rate=16_000, hypothesis=hypothesis
         )
         return said, time.perf_counter() - start
 
     def _warm_up(self, samples: Any, hypothesis: Any) -> None:
-        from mmspec.tasks.asr.peers import Request
-
-        request = Request(**self._request)
+        request = self._request.decoding
         self._comparer.warm_up(samples, request)
-        few = dataclasses.asdict(request) | {"max_new_tokens": 4}
-        self._model.transcribe(samples, sampling_rate=16_000, hypothesis=hypothesis, **few)
+        self._model.transcribe(samples, request.few, sampling_rate=16_000, hypothesis=hypothesis)
 
     def _overview(self) -> Any:
         from mmspec.output.render import overview_table

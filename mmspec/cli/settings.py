@@ -7,27 +7,48 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
-from mmspec.compare.peers import PEERS
 from mmspec.errors import InputError, OptionError
-from mmspec.output.formats import FORMATS, output_names
-
-LOOK_FORMATS = ("txt", "json")
-"""How what was said of images can be written."""
+from mmspec.modalities.base.options import option
+from mmspec.output.formats import FORMATS, SOUND_FORMATS, output_names
 
 
 @dataclass(frozen=True, slots=True)
 class OutputSettings:
-    """What is written, and where; `formats` are those that there are."""
+    """What is written, and where.
 
-    format: str = "txt"
-    output_dir: Path | None = None
-    json: Path | None = None
-    stream: bool = False
-    quiet: bool = False
-    table: bool | None = None
-    report: Path | None = None
-    formats: tuple[str, ...] = FORMATS
+    Attributes:
+        format: txt: one line per recording, in order (an empty one where it failed).
+        output_dir: A file per input there, instead of standard output.
+        json: Write everything there: texts, ids, reports, comparisons.
+        report: Write a page there (HTML): every token and how it was obtained, rounds, times.
+        compare: Decode with these as well, compare ids and time: plain (mmspec without
+            speculation), hf (transformers), hf-assisted (its own speculation, same drafter).
+        table: The report as a table on standard error; by default where someone watches.
+        quiet: No tables and no progress, errors only.
+        verbose: Let the libraries say what they have to say.
+        formats: those that there are.
+    """
+
+    formats: ClassVar[tuple[str, ...]] = FORMATS
+
+    format: str = option("txt", short="-f", metavar="|".join(FORMATS))
+    output_dir: Path | None = option(None, short="-o", metavar="DIR")
+    json: Path | None = option(None, metavar="FILE")
+    report: Path | None = option(None, metavar="FILE")
+    compare: str = option("", metavar="PEERS")
+    table: bool | None = option(None, negative=True)
+    quiet: bool = option(False, short="-q")
+    verbose: bool = option(False)
+
+    def peers(self, batch: int = 1) -> list[str]:
+        """Whom to compare with.
+
+        Raises:
+            OptionError: one that isn't known, or peers for what shares its passes with others.
+        """
+        return peers_of(self.compare, batch)
 
     def check(self, files: Sequence[Path]) -> None:
         """Raise where the results couldn't be written, before anything is done for them.
@@ -45,8 +66,6 @@ class OutputSettings:
                 f"--format {self.format}: found {len(files)} files for one standard output, "
                 "expected --output-dir"
             )
-        if self.stream and (self.format != "txt" or self.output_dir is not None):
-            raise OptionError("--stream: expected --format txt on standard output")
         for name, place, folder in (
             ("--json", self.json, False),
             ("--report", self.report, False),
@@ -64,16 +83,38 @@ class OutputSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class SpeechSettings(OutputSettings):
-    """Where sound and codes go; the format is that of files nobody named.
+class LookOutput(OutputSettings):
+    """The same for what was seen.
 
     Attributes:
-        out: the file of one text; None: `output_dir`, or a name that is free here.
-        codes_only: leave the codec out, write codes alone.
+        format: How descriptions are written.
     """
 
-    out: Path | None = None
-    codes_only: bool = False
+    formats: ClassVar[tuple[str, ...]] = ("txt", "json")
+
+    format: str = option("txt", short="-f", metavar="txt|json")
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechSettings(OutputSettings):
+    """Where sound and codes go.
+
+    Attributes:
+        format: Of files that --out doesn't name.
+        output_dir: A file for each text there: speech-1.wav, speech-2.wav, ...
+        out: The sound of one text: wav, flac or ogg. Without it speech.wav, unless that is there
+            already.
+        codes_only: Write codes (.npz) and make no sound of them.
+        stream: Write raw samples to standard output as soon as they are certain: 16 bits,
+            little-endian, channels interleaved.
+    """
+
+    formats: ClassVar[tuple[str, ...]] = SOUND_FORMATS
+
+    format: str = option("wav", short="-f", metavar="|".join(SOUND_FORMATS))
+    out: Path | None = option(None, metavar="FILE")
+    codes_only: bool = option(False)
+    stream: bool = option(False)
 
     def check(self, files: Sequence[Path]) -> None:
         """Raise where the results couldn't be written, before anything is done for them.
@@ -124,6 +165,22 @@ class SpeechSettings(OutputSettings):
 
 
 @dataclass(frozen=True, slots=True)
+class PageOptions:
+    """How documents are opened, and who reads them first.
+
+    Attributes:
+        reading: With --draft hypothesis, whose reading drafts: tesseract, pdf (the text layer),
+            none, a file, or auto: the text layer where there is one, else Tesseract.
+        dpi: Pixels per inch that a PDF's pages are rendered at.
+        password: Of encrypted PDFs.
+    """
+
+    reading: str = option("auto", metavar="READER", panel="Models")
+    dpi: float = option(200.0, metavar="N", least=1, panel="Decoding")
+    password: str | None = option(None, metavar="TEXT", panel="Decoding")
+
+
+@dataclass(frozen=True, slots=True)
 class LiveSettings:
     """How a live stream is heard.
 
@@ -137,24 +194,54 @@ class LiveSettings:
     step_s: float = 1.0
     raw: str = "s16le"
 
-    def check(self, files: Sequence[Path], others: Sequence[str]) -> None:
+    def check(self, files: Sequence[Path]) -> None:
         """Raise where a stream can't be meant so.
-
-        Args:
-            files: as given.
-            others: options that were given and need whole recordings.
 
         Raises:
             OptionError: names the option.
         """
         if len(files) != 1:
             raise OptionError(f"--stream: found {len(files)} files, expected one, or - for a pipe")
-        if others:
-            raise OptionError(f"--stream: expected no {others[0]}, which needs a whole recording")
         if self.raw not in ("s16le", "f32le"):
             raise OptionError(f"--raw: found {self.raw!r}, expected s16le or f32le")
         if not 0 <= self.pace < math.inf:
             raise OptionError(f"--pace: found {self.pace}, expected 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOptions:
+    """Whether a recording is heard live, and how.
+
+    Attributes:
+        stream: Hear FILE as it comes and print text as soon as it is certain; - is raw samples on
+            standard input.
+        pace: Pace of a streamed file: 1 is real time; as fast as it is heard where missing or 0.
+        step: Seconds of new audio that a stream is decoded again for; 1 where missing.
+        raw: Samples on standard input, mono at 16 kHz; s16le where missing.
+    """
+
+    stream: bool = option(False)
+    pace: float | None = option(None, metavar="X", least=0)
+    step: float | None = option(None, metavar="S")
+    raw: str | None = option(None, metavar="s16le|f32le")
+
+    def settings(self) -> LiveSettings | None:
+        """How a stream is heard, None where none is wanted.
+
+        Raises:
+            OptionError: an option of streams without `--stream`.
+
+        Example:
+            >>> LiveOptions(stream=True, pace=1.0).settings()
+            LiveSettings(pace=1.0, step_s=1.0, raw='s16le')
+        """
+        asked = {"pace": self.pace, "step_s": self.step, "raw": self.raw}
+        said: dict[str, Any] = {name: one for name, one in asked.items() if one is not None}
+        if self.stream:
+            return LiveSettings(**said)
+        for name in said:
+            raise OptionError(f"--{name.removesuffix('_s')}: only with --stream")
+        return None
 
 
 def check_apart(places: Mapping[str, Path | None], taken: Sequence[Path] = ()) -> None:
@@ -170,19 +257,17 @@ def check_apart(places: Mapping[str, Path | None], taken: Sequence[Path] = ()) -
     """
     others = {os.path.realpath(path) for path in taken}
     named: dict[str, str] = {}
-    for option, place in places.items():
+    for name, place in places.items():
         if place is None or (place.exists() and not place.is_file()):
             continue
         where = os.path.realpath(place)
         if where in named:
-            raise OptionError(
-                f"{named[where]}, {option}: found {place} for both, expected two files"
-            )
+            raise OptionError(f"{named[where]}, {name}: found {place} for both, expected two files")
         if where in others:
             raise InputError(
-                f"{option} {place}: found an input or a result of this run, expected another file"
+                f"{name} {place}: found an input or a result of this run, expected another file"
             )
-        named[where] = option
+        named[where] = name
 
 
 def check_place(option: str, place: Path, folder: bool) -> None:
@@ -217,6 +302,10 @@ def peers_of(names: str, batch: int = 1) -> list[str]:
         OptionError: one that isn't known, or peers for what shares its passes with others.
     """
     peers = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    if not peers:
+        return peers
+    from mmspec.compare.peers import PEERS
+
     for peer in peers:
         if peer not in PEERS:
             raise OptionError(f"--compare: found {peer!r}, expected names among {', '.join(PEERS)}")

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from mmspec.cli.settings import SpeechSettings
 from mmspec.errors import InputError, OptionError
 from mmspec.output.console import Steps, offline_if_unreachable, quiet_libraries, stderr
 from mmspec.tasks.settings import SpeakingSettings
+from mmspec.tasks.tts.request import SpeechRequest
 
 NO_CODEC = "this model has no codec: --codes-only writes its codes"
 
@@ -52,8 +53,6 @@ class SpeakRun(FilesRun):
         models: which models, where.
         output: what is written besides.
         request: what is asked of the speaker, and of peers alike.
-        peers: what it is compared with.
-        verbose: let the libraries talk.
         batch: how many are said side by side.
     """
 
@@ -65,12 +64,10 @@ class SpeakRun(FilesRun):
         places: Sequence[Path],
         models: SpeakingSettings,
         output: SpeechSettings,
-        request: dict[str, Any],
-        peers: Sequence[str] = (),
-        verbose: bool = False,
+        request: SpeechRequest,
         batch: int = 1,
     ) -> None:
-        super().__init__(places, models, output, request, peers, verbose, batch)
+        super().__init__(places, models, output, request, batch)
         self._texts = texts
         self._looks_up = "lookup" in models.draft.split("+")
         self._latest: list[Any] = []
@@ -95,7 +92,7 @@ class SpeakRun(FilesRun):
         return Speeches(self._wanted, self._files, settings, self._steps, page)
 
     def _settings(self) -> dict[str, Any]:
-        return super()._settings() | {"sound": not self._wanted.codes_only}
+        return super()._settings() | {"sound": self._request.sound}
 
     def _in_turn(self, output: Speeches) -> None:
         for number, text in enumerate(self._texts):
@@ -109,7 +106,7 @@ class SpeakRun(FilesRun):
 
     def _together(self, output: Speeches) -> None:
         self._steps.say(f"{len(self._texts)} texts")
-        requests = ({"text": text, **self._options()} for text in self._texts)
+        requests = ({"text": text, "request": self._request} for text in self._texts)
         early: dict[int, Any] = {}
         upcoming = 0
         for number, outcome in self._model.outcomes(requests, self._batch):
@@ -140,27 +137,22 @@ class SpeakRun(FilesRun):
         """What a text is called in lines and tables."""
         return self._files[number].name if len(self._files) > 1 else "text"
 
-    def _options(self) -> dict[str, Any]:
-        given = {name: value for name, value in self._request.items() if value is not None}
-        return {**given, "sound": not self._wanted.codes_only}
-
     def _spoken(self, number: int, text: str) -> tuple[Any, dict[str, Any] | None]:
-        name, options = self._name(number), {**self._options(), "earlier": self._latest}
+        name, request = self._name(number), replace(self._request, earlier=self._latest)
         if self._comparer is None:
             bar = FrameBar(self._steps, name)
-            return self._model.speak(text, **options, streamer=bar), None
+            return self._model.speak(text, request, streamer=bar), None
         from mmspec.compare.peers import Outcome
-        from mmspec.tasks.tts.peers import MMSpecPeer, SpeakRequest, frames_of
+        from mmspec.tasks.tts.peers import MMSpecPeer, frames_of
 
-        known = {of.name for of in fields(SpeakRequest)}
-        asked = SpeakRequest(**{name: options[name] for name in known & options.keys()})
+        asked = request.decoding
         if not self._done_reports:
             self._steps.say("warming up")
             MMSpecPeer(self._model, "ours").run(text, asked.few)
             self._comparer.warm_up(text, asked)
             self._steps.say(name)
         start = time.perf_counter()
-        said = self._model.speak(text, **options)
+        said = self._model.speak(text, request)
         seconds = time.perf_counter() - start
         self._steps.say(f"{name}: peers")
         ours = Outcome(
@@ -231,10 +223,8 @@ class FrameBar:
 def stream_aloud(
     texts: Sequence[str],
     models: SpeakingSettings,
-    request: Mapping[str, Any],
-    *,
-    quiet: bool,
-    verbose: bool,
+    output: SpeechSettings,
+    request: SpeechRequest,
 ) -> int:
     """Say texts one after the other, each piece of sound as soon as it is certain.
 
@@ -245,17 +235,16 @@ def stream_aloud(
     if sys.stdout.isatty():
         raise OptionError("--stream: standard output is a terminal, expected a pipe or a file")
     offline_if_unreachable([models.target, models.draft])
-    options = {name: value for name, value in request.items() if value is not None}
     console = stderr()
     with ExitStack() as stack:
-        stack.enter_context(quiet_libraries(verbose))
-        steps = stack.enter_context(Steps(len(texts), console, quiet=quiet))
+        stack.enter_context(quiet_libraries(output.verbose))
+        steps = stack.enter_context(Steps(len(texts), console, quiet=output.quiet))
         steps.say("loading")
         speaker = stack.enter_context(models.load())
         if speaker.codec is not None:
             steps.say(f"raw samples, 16 bits, {speaker.codec.sample_rate_hz} Hz")
         for text in texts:
-            for piece in speaker.stream(text, **options):
+            for piece in speaker.stream(text, request):
                 sys.stdout.buffer.write(as_pcm(piece))
                 sys.stdout.buffer.flush()
             steps.advance()

@@ -24,6 +24,7 @@ SCHEMA_VERSION = 1
 """Of the JSON; changes only where a reader of the old one would break."""
 
 FORMATS = ("txt", "json", "srt", "vtt")
+SOUND_FORMATS = ("wav", "flac", "ogg")
 
 _JOINERS = (
     "\u200c\u200d\u200e\u200f\u00ad"

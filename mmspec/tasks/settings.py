@@ -9,51 +9,43 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mmspec.errors import ModelError, OptionError
+from mmspec.modalities.base.options import option
 from mmspec.tasks.registry import TASKS
 
-SPEECH_TASKS = ("transcribe", "translate")
-
-THRESHOLDS = {
-    "compression_ratio_threshold": 1.35,
-    "logprob_threshold": -1.0,
-    "no_speech_threshold": 0.6,
-}
-"""What temperature fallback usually goes with: Whisper's own; the ratio, which transformers takes
-of token ids and not of the text, as transformers recommends it."""
-
-WARMER, WARMEST = 0.2, 1.0
-"""By how much the temperature rises from one try at a window to the next, and how far."""
-
-
-def retries(temperature: float) -> tuple[float, ...]:
-    """The temperatures that a window is tried at, as in Whisper's reference implementation.
-
-    Example:
-        >>> retries(0.0), retries(0.7), retries(1.5)
-        ((0.0, 0.2, 0.4, 0.6, 0.8, 1.0), (0.7, 0.9), (1.5,))
-    """
-    further = max(0, int((WARMEST - temperature) / WARMER + 1e-6))
-    return tuple(round(temperature + WARMER * step, 6) for step in range(further + 1))
+MOST_THREADS = 1024
+"""OpenMP ends the process where the system gives it no more threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """Which models, and where they run. `target` None is the default hub checkpoint.
+    """Which models, and where they run.
 
     Attributes:
+        target: Whose output it is: a directory, a hub id, or `sample` (comes with mmspec). Without
+            it a small checkpoint is taken from the hub.
+        draft: Who proposes: `none`, `ngram` (repetitions), `hypothesis:FILE` (a transcript that is
+            nearly right: a line per recording, or the JSON of an earlier run), `overlap` (what the
+            chunk before said, with --chunks), `early-exit:N` (the target's first N layers), or
+            another model. It decides how fast, never what.
+        gamma: Tokens drafted per round. Adaptive: measured costs decide, down to none.
+        device: cpu, cuda, cuda:1, ...; CUDA where there is one.
+        dtype: float32, float16 or bfloat16; float32 on a CPU, float16 on CUDA.
+        packed: On a CPU, keep weights in the layout that small blocks want.
+        threads: CPU threads.
+        trust_remote_code: Let a checkpoint run its own code.
         task: what the target is to do, see `registry.TASKS`.
     """
 
     task: ClassVar[str] = "asr"
 
-    target: str | None
-    draft: str
-    gamma: str = "adaptive"
-    device: str | None = None
-    dtype: str | None = None
-    packed: bool = True
-    threads: int | None = None
-    trust_remote_code: bool = False
+    target: str | None = option(None, short="-t", metavar="MODEL")
+    draft: str = option("none", short="-d", metavar="DRAFT")
+    gamma: str = option("adaptive", metavar="adaptive|N", panel="Decoding")
+    device: str | None = option(None, metavar="D", panel="Machine")
+    dtype: str | None = option(None, metavar="T", panel="Machine")
+    packed: bool = option(True, negative=True, panel="Machine")
+    threads: int | None = option(None, metavar="N", least=1, most=MOST_THREADS, panel="Machine")
+    trust_remote_code: bool = option(False)
 
     @property
     def draft_kind(self) -> str:
@@ -126,9 +118,19 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True)
 class LookingSettings(ModelSettings):
-    """The same for models that look. "sample" means the sample that does."""
+    """The same for models that look. "sample" means the sample that does.
+
+    Attributes:
+        target: Whose output it is: a directory, a hub id, or `sample` (comes with mmspec).
+        draft: Who proposes: `none`, `ngram` (repetitions), `hypothesis` (a text that is nearly
+            right), `early-exit:N` (the target's first N layers), another model, `blind:MODEL` (it
+            isn't shown the image) or `thin:0.25:MODEL` (a part of it). Several take turns: a+b. It
+            decides how fast, never what.
+    """
 
     task: ClassVar[str] = "vlm"
+
+    target: str = option(short="-t", metavar="MODEL")
 
     @property
     def hypothesis_file(self) -> Path | None:
@@ -144,9 +146,18 @@ class LookingSettings(ModelSettings):
 
 @dataclass(frozen=True, slots=True)
 class SpeakingSettings(ModelSettings):
-    """The same for models that speak. "sample" means the sample that does."""
+    """The same for models that speak. "sample" means the sample that does.
+
+    Attributes:
+        target: Whose voice it is: a directory, a hub id, or `sample` (comes with mmspec).
+        draft: Who proposes: `none`, `lookup` (what was said before), `repeat` (the last frame once
+            more), `heads:DIR` (trained on the target's states) or a smaller model. Several take
+            turns: a+b. It decides how fast, never what.
+    """
 
     task: ClassVar[str] = "tts"
+
+    target: str | None = option("sample", short="-t", metavar="MODEL")
 
     @property
     def hypothesis_file(self) -> Path | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image
@@ -18,8 +18,6 @@ from mmspec.errors import InputError, ModelError, OptionError
 
 if TYPE_CHECKING:
     from mmspec.modalities.base.checkpoint import Checkpoint
-
-Task = Literal["caption", "read", "answer"]
 
 INSTRUCTIONS: Mapping[str, str | None] = {
     "caption": "Describe the image.",
@@ -40,7 +38,7 @@ class Instruction:
         text: in the caller's words; None: in those that the model was trained with.
     """
 
-    task: Task
+    task: str
     text: str | None = None
 
 

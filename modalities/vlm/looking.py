@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from PIL import Image
@@ -24,78 +24,31 @@ from mmspec.modalities.base.preparation import (
     refusing,
     with_stop_strings,
 )
-from mmspec.modalities.base.prompting import Instruction
 from mmspec.modalities.base.request import decoded
 from mmspec.modalities.vlm.grounding import log_prob_drops_without_images
-from mmspec.report.report import Report
-from mmspec.report.trace import Origin, Round
+from mmspec.modalities.vlm.request import VisionRequest
+from mmspec.modalities.vlm.result import Description, with_grounding
+from mmspec.report.grounding import Grounding, threshold_of
 
 MOST_NEW_TOKENS = 512
 """Where neither the caller nor the checkpoint names a limit; transformers would stop after 20."""
 
 
-@dataclass(frozen=True)
-class Look:
-    """What is wanted of images.
+def looking(
+    pair: Pair[Checkpoint],
+    images: Sequence[Image.Image],
+    request: VisionRequest,
+    reading_s: float = 0.0,
+    note: str | None = None,
+) -> Steps[Description]:
+    """Decode one request.
 
-    Attributes:
+    Args:
+        pair: the target and its kind of drafter.
         images: upright, in RGB.
-        instruction: what the model is told.
-        hypothesis: what is expected, as text or as ids.
-        temperature: 0 takes the likeliest unit; above 0 samples.
-        seed: key of the noise when sampling.
-        config: a transformers `GenerationConfig`, as `generate` would take it.
-        options: further generation options.
-        processors: further logits processors.
-        criteria: further stopping criteria.
-        streamer: gets the prompt, then ids that are certain to stay.
-        grounding: find out what each unit owes to the images.
+        request: what is wanted of them.
         reading_s: seconds that it took to come by the hypothesis, counted as drafting.
         note: what else the report is to say among its faults.
-    """
-
-    images: Sequence[Image.Image]
-    instruction: Instruction
-    hypothesis: str | Sequence[int] | None = None
-    temperature: float = 0.0
-    seed: int | None = None
-    config: Any = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    processors: Sequence[Any] = ()
-    criteria: Sequence[Any] = ()
-    streamer: Any = None
-    grounding: bool = False
-    reading_s: float = 0.0
-    note: str | None = None
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What came out.
-
-    Attributes:
-        ids: as `generate` returns them behind the prompt, the end included.
-        text: what they say.
-        prompt_tokens: positions of the prompt, those of images included.
-        visual_tokens: positions that the images take, in the prompt or in the encoder's states.
-        report: how it was obtained.
-        origins: the same for each id.
-        trace: every round.
-        drops: nats of log-probability that each id loses without the images; None: not asked for.
-    """
-
-    ids: tuple[int, ...]
-    text: str
-    prompt_tokens: int
-    visual_tokens: int
-    report: Report
-    origins: tuple[Origin, ...]
-    trace: tuple[Round, ...]
-    drops: tuple[float, ...] | None
-
-
-def looking(pair: Pair[Checkpoint], look: Look) -> Steps[Seen]:
-    """Decode one request.
 
     Raises:
         MMSpecError: images, an instruction or an option that can't be used.
@@ -105,45 +58,50 @@ def looking(pair: Pair[Checkpoint], look: Look) -> Steps[Seen]:
     clock = account.clock
     encoders = checkpoint.family.encoders(checkpoint.model)
     with clock("encode"):
-        inputs = checkpoint.inputs(look.images, look.instruction)
+        inputs = checkpoint.inputs(images, request.instruction)
     # `generate` runs the encoders while it prepares.
     with watched(encoders, clock) as runs, clock("prefill"):
-        prepared = prepared_look(checkpoint, look, inputs)
+        prepared = prepared_look(checkpoint, request, inputs)
     account.encoder_runs += runs.count
-    sampling = Sampling(look.temperature > 0, look.seed)
-    clock.charge("draft", look.reading_s)
-    if look.streamer is not None:
-        look.streamer.put(prepared.input_ids.cpu())
+    sampling = Sampling(request.temperature > 0, request.seed)
+    clock.charge("draft", reading_s)
+    if request.streamer is not None:
+        request.streamer.put(prepared.input_ids.cpu())
     ids = yield from decoded(
         pair,
         prepared,
         account,
         sampling=sampling,
-        inputs=lambda drafter: _inputs_for(drafter, checkpoint, look),
-        hypothesis=expected_units(checkpoint, look.hypothesis),
-        streamer=look.streamer,
+        inputs=lambda drafter: _inputs_for(drafter, checkpoint, images, request),
+        hypothesis=expected_units(checkpoint, request.hypothesis),
+        streamer=request.streamer,
     )
-    if look.streamer is not None:
-        look.streamer.end()
+    if request.streamer is not None:
+        request.streamer.end()
     with clock("post"):
         text = checkpoint.text(ids).strip()
-    drops = None
-    if look.grounding:
-        blank = [_without_a_picture(image) for image in look.images]
-        nothing = prepared_look(checkpoint, look, checkpoint.inputs(blank, look.instruction))
+    threshold, drops = threshold_of(request.grounding), None
+    if threshold is not None:
+        blank = [_without_a_picture(image) for image in images]
+        nothing = prepared_look(checkpoint, request, checkpoint.inputs(blank, request.instruction))
         drops = log_prob_drops_without_images(checkpoint.family, prepared, nothing, ids)
-    if look.note is not None:
-        account.tally.faults.append(look.note)
-    return Seen(
-        tuple(ids),
-        text,
-        len(prepared.prompt),
-        checkpoint.family.visual_tokens(prepared),
-        account.report(sampling, pair.costs),
-        tuple(account.tally.origins()),
-        tuple(account.tally.trace),
-        drops,
+    if note is not None:
+        account.tally.faults.append(note)
+    said = Description(
+        text=text,
+        ids=tuple(ids),
+        task=request.task,
+        prompt=request.prompt,
+        sizes=tuple(image.size for image in images),
+        prompt_tokens=len(prepared.prompt),
+        visual_tokens=checkpoint.family.visual_tokens(prepared),
+        report=account.report(sampling, pair.costs),
+        origins=tuple(account.tally.origins()),
+        trace=tuple(account.tally.trace),
     )
+    if threshold is None or drops is None:
+        return said
+    return with_grounding(said, Grounding(threshold, drops))
 
 
 def expected_units(
@@ -167,7 +125,9 @@ def expected_units(
     return units
 
 
-def prepared_look(checkpoint: Checkpoint, look: Look, inputs: Mapping[str, Any]) -> Prepared:
+def prepared_look(
+    checkpoint: Checkpoint, request: VisionRequest, inputs: Mapping[str, Any]
+) -> Prepared:
     """What `generate` makes of a request.
 
     Raises:
@@ -176,13 +136,13 @@ def prepared_look(checkpoint: Checkpoint, look: Look, inputs: Mapping[str, Any])
     """
     model = checkpoint.model
     with refusing():
-        options = generation_options(model, look)
-        options["stopping_criteria"] = StoppingCriteriaList(look.criteria)
+        options = generation_options(model, request)
+        options["stopping_criteria"] = StoppingCriteriaList(request.stopping_criteria or ())
         prepared = prepare(
             model,
             inputs,
-            generation_config=look.config,
-            logits_processor=LogitsProcessorList(look.processors),
+            generation_config=request.generation_config,
+            logits_processor=LogitsProcessorList(request.logits_processor or ()),
             **with_stop_strings(options, checkpoint.tokenizer),
         )
     check_mode(prepared.config)
@@ -200,37 +160,39 @@ def prepared_look(checkpoint: Checkpoint, look: Look, inputs: Mapping[str, Any])
     return prepared
 
 
-def generation_options(model: Any, look: Look) -> dict[str, Any]:
+def generation_options(model: Any, request: VisionRequest) -> dict[str, Any]:
     """Options of `generate`; what a checkpoint wishes for by itself (beams, sampling) is replaced.
 
     Raises:
         OptionError: beams were asked for, or sampling by another name than a temperature.
     """
-    options = dict(look.options)
-    beams = options.pop("num_beams", None) or getattr(look.config, "num_beams", None) or 1
+    options, config = request.generate_options, request.generation_config
+    beams = options.pop("num_beams", None) or getattr(config, "num_beams", None) or 1
     if beams > 1:
         raise OptionError("beam search can't be decoded speculatively: set num_beams=1")
-    sample = look.temperature > 0
+    sample = request.temperature > 0
     if bool(options.get("do_sample", sample)) != sample:
         raise OptionError(
-            f"do_sample={options['do_sample']}: temperature={look.temperature} says otherwise, and "
-            "decides; leave do_sample out"
+            f"do_sample={options['do_sample']}: temperature={request.temperature} says otherwise, "
+            "and decides; leave do_sample out"
         )
     options |= {"num_beams": 1, "do_sample": sample}
-    if look.temperature > 0:
-        options["temperature"] = look.temperature
-    configs = (vars(config) for config in (look.config, model.generation_config) if config)
+    if request.temperature > 0:
+        options["temperature"] = request.temperature
+    configs = (vars(one) for one in (config, model.generation_config) if one)
     limits = ("max_new_tokens", "max_length")
     named = any(of.get(name) is not None for of in (options, *configs) for name in limits)
     return options if named else options | {"max_new_tokens": MOST_NEW_TOKENS}
 
 
-def _inputs_for(drafter: Checkpoint, target: Checkpoint, look: Look) -> dict[str, Any]:
+def _inputs_for(
+    drafter: Checkpoint, target: Checkpoint, images: Sequence[Image.Image], request: VisionRequest
+) -> dict[str, Any]:
     """A drafting model's inputs; a model object without a processor looks as the target does."""
     if drafter.processor is None:
         drafter = replace(drafter, processor=target.processor)
     try:
-        return drafter.inputs(look.images, look.instruction)
+        return drafter.inputs(images, request.instruction)
     except MMSpecError as error:
         raise type(error)(f"the drafter: {error}") from None
 

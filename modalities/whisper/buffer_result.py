@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mmspec.factorizations import WhisperSteps
-from mmspec.modalities.whisper.request import Heard
+from mmspec.modalities.whisper.result import Transcription
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Said:
         return self.end_s is not None and self.end_s > time_s
 
 
-def said(steps: WhisperSteps, heard: Heard, start_s: float) -> Iterator[Said]:
+def said(steps: WhisperSteps, heard: Transcription, start_s: float) -> Iterator[Said]:
     """The segments of a buffer that starts at `start_s`."""
     several = heard.report.encoder_runs > 1
     never = steps.reserved | steps.stop_units

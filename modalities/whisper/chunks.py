@@ -17,9 +17,8 @@ from torch import Tensor
 from mmspec.acceptance import derive_seed
 from mmspec.clock import Clock
 from mmspec.engine import Steps, run_alone, run_together
-from mmspec.engine.processor_copies import copies_of
 from mmspec.errors import OptionError
-from mmspec.factorizations import WhisperSteps
+from mmspec.factorizations import Segment, WhisperSteps
 from mmspec.factorizations.whisper import TIMESTAMP_STEP_S
 from mmspec.modalities.base.drafts import HypothesisDraft
 from mmspec.modalities.base.pair import Draft
@@ -28,7 +27,8 @@ from mmspec.modalities.whisper.decode import Recognition
 from mmspec.modalities.whisper.draft import Window
 from mmspec.modalities.whisper.hypothesis_cursor import Expected
 from mmspec.modalities.whisper.merge import Merged, Piece, merge
-from mmspec.modalities.whisper.request import Heard, Job
+from mmspec.modalities.whisper.request import TranscriptionRequest
+from mmspec.modalities.whisper.result import Chunk, Transcription, with_texts
 from mmspec.modalities.whisper.second_pass import Rereading
 from mmspec.modalities.whisper.window import Pair
 from mmspec.modalities.whisper.words import Span, within_segments
@@ -114,33 +114,16 @@ class Chunking:
             number += 1
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A chunk and what became of it.
-
-    Attributes:
-        start_s: where it starts in the recording.
-        end_s: where it ends.
-        ids: as transformers' `generate` returns them for it.
-        kept: (first, behind the last) index of those that are in the transcript.
-    """
-
-    start_s: float
-    end_s: float
-    ids: tuple[int, ...]
-    kept: tuple[int, int]
-
-
 class ChunkedRecognition:
     """A recording being decoded chunk by chunk.
 
     Args:
         pair: the target and its kind of drafter.
         hear: makes features of samples.
-        job: what is wanted, of every chunk.
+        request: what is wanted, of every chunk.
         samples: the recording, at 16 kHz.
         chunking: how it is cut.
-        look: the job's second look, where it has one.
+        look: the second look, where there is one.
 
     Attributes:
         chunks: what was heard in each, once all is decoded.
@@ -155,29 +138,29 @@ class ChunkedRecognition:
         self,
         pair: Pair,
         hear: Hear,
-        job: Job,
+        request: TranscriptionRequest,
         samples: np.ndarray,
         chunking: Chunking,
         look: Rereading | None = None,
     ) -> None:
         chunking.check(pair.whisper.window_s)
         self._pair, self._hear, self._samples, self._look = pair, hear, samples, look
-        self._job = job
+        self._request = request
         self._steps = pair.whisper.steps
         self._spans = chunking.spans(len(samples) / SAMPLING_RATE)
         self._clock = Clock(pair.whisper.device)
-        self._expected = Expected.of(job.hypothesis, pair.whisper)
+        self._expected = Expected.of(request.hypothesis, pair.whisper)
         self._done: list[_Done] = []
         self.chunks: tuple[Chunk, ...] = ()
         self.spans: list[Span] = []
         self.drops: list[float] = []
 
-    def run(self) -> Heard:
+    def run(self) -> Transcription:
         """Decode to the end."""
         run_alone(self.steps())
         return self.heard()
 
-    def run_together(self, batch: int) -> Heard:
+    def run_together(self, batch: int) -> Transcription:
         """Decode so many chunks side by side.
 
         Raises:
@@ -211,37 +194,36 @@ class ChunkedRecognition:
         recognition = Recognition(
             pair,
             self._hear(self._samples[begin:end]),
-            replace(self._job_of(number, start_s), second_look=look),
+            self._request_of(number, start_s),
             end_s - start_s,
+            look,
         )
         yield from recognition.steps()
         with self._clock("post"):
             return self._finished(recognition.heard(), look, start_s, end_s)
 
-    def _job_of(self, number: int, start_s: float) -> Job:
+    def _request_of(self, number: int, start_s: float) -> TranscriptionRequest:
         """What is wanted of one chunk: noise, processors and criteria of its own, and what is
         expected to be heard."""
-        count, given = len(self._job.processors), (*self._job.processors, *self._job.criteria)
-        twins = copies_of(given)  # what one chunk taught them is no other chunk's business
-        job = replace(self._job, processors=twins[:count], criteria=twins[count:])
-        if number and job.seed is not None:
-            job = replace(job, seed=derive_seed(job.seed, number))
+        request = self._request.apart  # what one chunk taught them is no other chunk's business
+        if number and request.seed is not None:
+            request = replace(request, seed=derive_seed(request.seed, number))
         before = self._done[-1].piece if self._done else None
         if isinstance(self._pair.draft, OverlapDraft):
             expected = [] if before is None else expected_head(before, start_s, self._steps)
-            return replace(job, hypothesis=expected)
-        if before is not None and job.hypothesis is not None:
+            return replace(request, hypothesis=expected)
+        if before is not None and request.hypothesis is not None:
             times = before.times(self._steps.is_timestamp)
             pairs = zip(before.ids, times, strict=True)
             self._expected.consume([unit for unit, second in pairs if second < start_s])
-            return replace(job, hypothesis=self._expected.ahead(timestamps=False) or [])
-        return job
+            return replace(request, hypothesis=self._expected.ahead(timestamps=False) or [])
+        return request
 
     def _finished(
-        self, heard: Heard, look: Rereading | None, start_s: float, end_s: float
+        self, heard: Transcription, look: Rereading | None, start_s: float, end_s: float
     ) -> _Done:
         segments = tuple(
-            replace(part, start_s=part.start_s + start_s, end_s=part.end_s + start_s)
+            Segment(part.start_s + start_s, part.end_s + start_s, part.ids)
             for part in heard.segments
         )
         found, drops = ([], []) if look is None else (look.spans, look.drops)
@@ -250,26 +232,24 @@ class ChunkedRecognition:
         middles = tuple((a + b) / 2 for a, b in spans) or None
         return _Done(Piece(start_s, end_s, segments, middles), heard, spans, drops)
 
-    def heard(self) -> Heard:
+    def heard(self) -> Transcription:
         """The whole recording's outcome, once the decoding is over."""
         with self._clock("post"):
             merged = merge([done.piece for done in self._done], self._steps.is_timestamp)
-            ids = tuple(unit for segment in merged.segments for unit in segment.ids)
-            parts = [ids, *(segment.ids for segment in merged.segments)]
-            text, *texts = (self._pair.whisper.text(part).strip() for part in parts)
+            ids, text, segments = with_texts(self._pair.whisper, merged.segments)
             origins, trace = self._collect(merged)
         report = total([done.heard.report for done in self._done])
         post_s = report.seconds["post"] + self._clock.seconds["post"]
         languages = Counter(done.heard.language for done in self._done)
-        return Heard(
-            ids=ids,
+        return Transcription(
             text=text,
-            segments=merged.segments,
-            segment_texts=tuple(texts),
+            ids=ids,
+            segments=segments,
             language=languages.most_common(1)[0][0],
             report=replace(report, seconds={**report.seconds, "post": post_s}),
             origins=tuple(origins),
             trace=tuple(trace),
+            chunks=self.chunks,
         )
 
     def _collect(self, merged: Merged) -> tuple[list[Origin], list[Round]]:
@@ -296,7 +276,7 @@ class _Done:
     """A decoded chunk, in seconds of the recording."""
 
     piece: Piece
-    heard: Heard
+    heard: Transcription
     spans: list[Span]
     drops: list[float]
 

@@ -30,12 +30,20 @@ from mmspec.modalities.whisper.fallback import (
 from mmspec.modalities.whisper.features import window_of
 from mmspec.modalities.whisper.hypothesis_cursor import Expected
 from mmspec.modalities.whisper.prompting import Prompting
-from mmspec.modalities.whisper.request import Heard, Job
+from mmspec.modalities.whisper.request import TranscriptionRequest
+from mmspec.modalities.whisper.result import Transcription, with_texts
 from mmspec.modalities.whisper.settings import Settings
 from mmspec.modalities.whisper.stable_tokens import Certainty
 from mmspec.modalities.whisper.window import Encoding, Pair, read_prompt
 from mmspec.proposals import SameVocabulary
 from mmspec.report.trace import Origin
+
+SecondLook = Callable[
+    [DecoderTarget, Sequence[int], Tensor, Sequence[int], float, int], Steps[None] | None
+]
+"""Called behind a window as `(target, prompt, states, ids, seek_s, frames)`: its open decoder, the
+decoder's prompt, the encoder states, the ids that were kept, where the window starts and how many
+mel frames of the recording it holds. May return steps, which are run."""
 
 
 @dataclass(eq=False)
@@ -64,24 +72,30 @@ class Recognition:
         pair: the target and its kind of drafter.
         features: log-mel features `[1, bins, frames]` by checkpoint, of the whole recording;
             called once for the target and once for a drafter with ears of its own.
-        job: what is wanted.
+        request: what is wanted.
         duration_s: how long the recording is; behind it the last window holds silence.
+        second_look: called at the end of every window, see `SecondLook`.
     """
 
     def __init__(
-        self, pair: Pair, features: Callable[[Whisper], Tensor], job: Job, duration_s: float
+        self,
+        pair: Pair,
+        features: Callable[[Whisper], Tensor],
+        request: TranscriptionRequest,
+        duration_s: float,
+        second_look: SecondLook | None = None,
     ) -> None:
-        self._pair, self.job = pair, job
+        self._pair, self.request, self._second_look = pair, request, second_look
         self._account = Account(Clock(pair.whisper.device))
         self.clock = self._account.clock
         self._make_features, self._made = features, dict[int, Tensor]()
         self._duration_s = duration_s
-        self._settings = Settings(pair.whisper, job)
+        self._settings = Settings(pair.whisper, request)
         self.whisper, self._fallback = self._settings.whisper, self._settings.fallback
         self._samplings = self._read_samplings()
         self._tries, self._sampled = 0, False
-        self._expected = Expected.of(job.hypothesis, self.whisper)
-        self._conditioned = bool(job.condition_on_prev_tokens)  # a config's wish: from window 2 on
+        self._expected = Expected.of(request.hypothesis, self.whisper)
+        self._conditioned = bool(request.condition_on_prev_tokens)  # a config's: from window 2 on
         self._timestamps = False
         self._prompting: Prompting | None = None
         self._certain: list[int] = []
@@ -94,14 +108,15 @@ class Recognition:
         Raises:
             OptionError: there are none.
         """
-        job, samples = self.job, [temperature > 0 for temperature in self._fallback.temperatures]
-        ruled = all(samples) if job.rule == "greedy" else any(samples)
+        request = self.request
+        samples = [temperature > 0 for temperature in self._fallback.temperatures]
+        ruled = all(samples) if request.rule == "greedy" else any(samples)
         return [
-            Sampling(sample, job.seed, job.rule if sample == ruled else "auto")
+            Sampling(sample, request.seed, request.rule if sample == ruled else "auto")
             for sample in samples
         ]
 
-    def run(self) -> Heard:
+    def run(self) -> Transcription:
         """Decode to the end."""
         run_alone(self.steps())
         return self.heard()
@@ -127,16 +142,10 @@ class Recognition:
         """The decoding, as a request that leaves passes and encoder runs to whoever runs it."""
         with self.clock("encode"):
             features = self._features(self.whisper)
-        total, job = features.shape[-1], self.job
+        total = features.shape[-1]
         self._timestamps = self._settings.timestamps(total)
         self._prompting = Prompting(
-            self.whisper,
-            self._settings.config,
-            language=job.language,
-            task=job.task,
-            previous=job.previous,
-            condition_type=job.prompt_condition_type,
-            timestamps=self._timestamps,
+            self.whisper, self._settings.config, self.request, self._timestamps
         )
         seek = 0
         while seek < total:
@@ -148,7 +157,7 @@ class Recognition:
 
     def _decode_window(self, prompting: Prompting, seek: int, held: int) -> Steps[int]:
         """One window from frame `seek` on, of which `held` are the recording's; frames done."""
-        pair, account, job = self._pair, self._account, self.job
+        pair, account, look = self._pair, self._account, self._second_look
         rate = self.whisper.frames_per_second
         features = self._window_features(self.whisper, seek)
         states = yield Encoding(self.whisper, features, self.clock)
@@ -162,10 +171,10 @@ class Recognition:
                 with self.clock("post"):
                     segments, done_s = self.whisper.steps.split(heard.ids, seek / rate, held / rate)
                     kept = self._keep(heard, segments, first_round)
-            if job.second_look is not None:
+            if look is not None:
                 spoken = min(held, math.ceil(self._duration_s * rate) - seek)
                 with self.clock("post"):
-                    looked = job.second_look(
+                    looked = look(
                         target, go.window.prompt, states, heard.ids[:kept], seek / rate, spoken
                     )
                 if looked is not None:
@@ -179,8 +188,8 @@ class Recognition:
         self.origins += self._account.tally.origins(first_round)[:kept]
         self._expected.consume(heard.ids[:kept])
         heard.settle(kept)
-        if self.job.streamer is not None and heard.end is not None:
-            self.job.streamer.put(torch.tensor([heard.end]))
+        if self.request.streamer is not None and heard.end is not None:
+            self.request.streamer.put(torch.tensor([heard.end]))
         return kept
 
     def _window_features(self, whisper: Whisper, seek: int) -> Tensor:
@@ -275,7 +284,7 @@ class Recognition:
                 if scores is not None:
                     likelihood.add(scores.processed[-len(units) :], units)
                     scores.raw.clear()
-                    if not self.job.criteria:  # they may look at all of them
+                    if not self.request.stopping_criteria:  # they may look at all of them
                         scores.processed.clear()
         heard.close()
         self._tries += 1
@@ -285,7 +294,7 @@ class Recognition:
     @contextmanager
     def _streaming(self, prompt: Sequence[int]) -> Iterator[None]:
         """A window as streamers know it: the prompt, ids, the end."""
-        streamer = self.job.streamer
+        streamer = self.request.streamer
         if streamer is not None:
             streamer.put(torch.tensor([list(prompt)]))
         yield
@@ -295,22 +304,21 @@ class Recognition:
     def _say(self, unit: int) -> None:
         """A unit is certain to stay."""
         self._certain.append(unit)
-        if self.job.streamer is not None:
-            self.job.streamer.put(torch.tensor([unit]))
+        if self.request.streamer is not None:
+            self.request.streamer.put(torch.tensor([unit]))
 
-    def heard(self) -> Heard:
+    def heard(self) -> Transcription:
         """The outcome, once the iteration is over."""
-        parts = [segment.ids for segment in self.segments]
-        ids = tuple(unit for part in parts for unit in part)
         with self.clock("post"):
-            texts = [self.whisper.text(part).strip() for part in (ids, *parts)]
-        return Heard(
-            ids,
-            texts[0],
-            tuple(self.segments),
-            tuple(texts[1:]),
-            None if self._prompting is None else self._prompting.language,
-            self._account.report(Sampling(self._sampled, self.job.seed), self._pair.costs),
-            tuple(self.origins),
-            tuple(self._account.tally.trace),
+            ids, text, segments = with_texts(self.whisper, self.segments)
+        return Transcription(
+            text=text,
+            ids=ids,
+            segments=segments,
+            language=None if self._prompting is None else self._prompting.language,
+            report=self._account.report(
+                Sampling(self._sampled, self.request.seed), self._pair.costs
+            ),
+            origins=tuple(self.origins),
+            trace=tuple(self._account.tally.trace),
         )

@@ -16,6 +16,7 @@ from mmspec.errors import OptionError
 from mmspec.factorizations import Segment
 from mmspec.modalities.base.decoder import DecoderTarget
 from mmspec.modalities.whisper.checkpoint import Whisper, forced_pairs
+from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.target import Pass
 
 CONDITION_TYPES = ("first-segment", "all-segments")
@@ -27,11 +28,8 @@ class Prompting:
     Args:
         whisper: the target.
         config: prepared generation config.
-        language: as in a job.
-        task: as in a job.
-        previous: text before the recording, as in a job.
-        condition_type: where that text stands once there is text of the recording's own: before
-            it ("first-segment": it soon falls out of the prompt), or always ("all-segments").
+        request: what is wanted. Its prompt stands before the recording's own text once there is
+            some ("first-segment": it soon falls out), or always ("all-segments").
         timestamps: whether times are wanted.
     """
 
@@ -39,19 +37,15 @@ class Prompting:
         self,
         whisper: Whisper,
         config: Any,
-        *,
-        language: str | None,
-        task: str | None,
-        previous: str | None,
-        condition_type: str | None,
+        request: TranscriptionRequest,
         timestamps: bool,
     ) -> None:
         self._whisper, self._config, self._timestamps = whisper, config, timestamps
-        self._task, self._named = task, language
+        task, language = self._task, self._named = request.task, request.language
         self._given: tuple[int, ...] = ()
-        if previous is not None:
-            self._given = whisper.previous_units(previous)
-        self._type = condition_type or CONDITION_TYPES[0]
+        if request.prompt is not None:
+            self._given = whisper.previous_units(request.prompt)
+        self._type = request.prompt_condition_type or CONDITION_TYPES[0]
         if self._type not in CONDITION_TYPES:
             raise OptionError(
                 f"prompt_condition_type {self._type!r}: expected {' or '.join(CONDITION_TYPES)}"

@@ -1,4 +1,4 @@
-"""A job's generation config, and what follows from it for each window: processors, limits, ends."""
+"""What a request's generation config is, and for each window its processors, limits and ends."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from mmspec.errors import InputError, OptionError
 from mmspec.modalities.base.decoder import end_units
 from mmspec.modalities.whisper.checkpoint import Whisper, steps_of
 from mmspec.modalities.whisper.fallback import Fallback
-from mmspec.modalities.whisper.request import Job
+from mmspec.modalities.whisper.request import TranscriptionRequest
 
 
 class Settings:
-    """What `generate` would make of a job's options.
+    """What `generate` would make of a request's options.
 
     Args:
         whisper: the target.
-        job: what is wanted.
+        request: what is wanted.
 
     Raises:
         OptionError: options that are unknown, or that can't be meant.
@@ -34,26 +34,26 @@ class Settings:
         conditions: whether a window is shown what was heard before it.
     """
 
-    def __init__(self, whisper: Whisper, job: Job) -> None:
-        self._whisper, self._job = whisper, job
+    def __init__(self, whisper: Whisper, request: TranscriptionRequest) -> None:
+        self._whisper, self._request = whisper, request
         self.fallback = Fallback()
         self.config = self._read()
         steps = replace(steps_of(whisper.model, self.config), stop_units=whisper.steps.stop_units)
         whisper = self.whisper = self._whisper = replace(whisper, steps=steps)
         self.fallback = Fallback.of(
-            job.temperature,
+            request.temperature,
             self.config,
-            compression_ratio_threshold=job.compression_ratio_threshold,
-            logprob_threshold=job.logprob_threshold,
-            no_speech_threshold=job.no_speech_threshold,
+            compression_ratio_threshold=request.compression_ratio_threshold,
+            logprob_threshold=request.logprob_threshold,
+            no_speech_threshold=request.no_speech_threshold,
         )
         if self.fallback.no_speech is not None and whisper.steps.no_timestamps is None:
             raise OptionError("no_speech_threshold: this model's generation config names no mark")
-        wanted = job.condition_on_prev_tokens
+        wanted = request.condition_on_prev_tokens
         if wanted is None:
             wanted = getattr(self.config, "condition_on_prev_tokens", None)
         self.conditions = bool(wanted)
-        if job.prompt_condition_type == "all-segments" and not self.conditions:
+        if request.prompt_condition_type == "all-segments" and not self.conditions:
             raise OptionError(
                 "prompt_condition_type 'all-segments' needs condition_on_prev_tokens=True"
             )
@@ -61,7 +61,7 @@ class Settings:
     def _read(self) -> Any:
         try:
             config, rest = prepared_config(
-                self._whisper.model, self._job.config, dict(self._job.options)
+                self._whisper.model, self._request.generation_config, self._request.generate_options
             )
         except (ValueError, TypeError) as error:  # transformers' own check of the values
             raise OptionError(str(error).splitlines()[0]) from error
@@ -87,7 +87,7 @@ class Settings:
             InputError: the recording needs them, and they aren't wanted.
             OptionError: they are wanted and not known.
         """
-        long, wanted = frames > self._whisper.window_frames, self._job.timestamps
+        long, wanted = frames > self._whisper.window_frames, self._request.timestamps
         if long and wanted is False:
             raise InputError(
                 f"the audio is longer than the {self._whisper.window_s:g} s that this model hears "
@@ -143,7 +143,7 @@ class Settings:
         Raises:
             OptionError: a value that one of them doesn't take.
         """
-        whisper, job = self._whisper, self._job
+        whisper, criteria = self._whisper, self._request.stopping_criteria
         config, _ = prepared_config(whisper.model, self.config, {})
         config.do_sample = temperature > 0
         config.temperature = temperature if config.do_sample else 1.0
@@ -155,7 +155,7 @@ class Settings:
         except (ValueError, TypeError) as error:
             raise OptionError(" ".join(str(error).split())) from error
         tokenizer = None if whisper.processor is None else whisper.processor.tokenizer
-        criteria = prepared_criteria(whisper.model, config, job.criteria, tokenizer)
+        criteria = prepared_criteria(whisper.model, config, criteria or (), tokenizer)
         return processors, Stops.from_transformers(criteria, self.ends, limit)
 
     def _custom(self, config: Any, prompt_length: int, timestamps: bool) -> list[Any]:
@@ -172,8 +172,8 @@ class Settings:
             custom.append(hf.SuppressTokensLogitsProcessor(config.suppress_tokens, device=device))
         if timestamps:
             custom.append(hf.WhisperTimeStampLogitsProcessor(config, begin_index=prompt_length))
-        for processor in self._job.processors:
+        for processor in self._request.logits_processor or ():
             moved = getattr(processor, "set_begin_index", None)
             if moved is not None:
                 moved(prompt_length)
-        return [*custom, *self._job.processors]
+        return [*custom, *(self._request.logits_processor or ())]

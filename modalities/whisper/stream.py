@@ -29,7 +29,7 @@ from mmspec.modalities.whisper.checkpoint import SAMPLING_RATE, Whisper
 from mmspec.modalities.whisper.decode import Recognition
 from mmspec.modalities.whisper.local_agreement import Agreement, HeardWord
 from mmspec.modalities.whisper.no_speech import no_speech_unit, overheard
-from mmspec.modalities.whisper.request import Job
+from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.modalities.whisper.stream_record import (
     Decode,
     Spoken,
@@ -91,14 +91,14 @@ class SpeechStream:
 
     Args:
         pair: the target with a drafter; a hypothesis drafter gets what was heard last.
-        job: what is wanted of every decode; its `previous` is what came before the stream.
+        request: what is wanted of every decode; its `prompt` is what came before the stream.
         options: how it is heard.
 
     Raises:
         OptionError: an option that can't be meant, or a target without its processor.
     """
 
-    def __init__(self, pair: Pair, job: Job, options: StreamOptions) -> None:
+    def __init__(self, pair: Pair, request: TranscriptionRequest, options: StreamOptions) -> None:
         whisper = pair.whisper
         if whisper.processor is None:
             raise OptionError(
@@ -106,7 +106,7 @@ class SpeechStream:
                 "its processor= too"
             )
         options.check(whisper.window_s)
-        self._pair, self._job, self._options = pair, job, options
+        self._pair, self._request, self._options = pair, request, options
         self._whisper, self._steps = whisper, whisper.steps
         self._window = round(whisper.window_s * SAMPLING_RATE)
         trim_s = whisper.window_s / 2 if options.trim_s is None else options.trim_s
@@ -282,14 +282,14 @@ class SpeechStream:
         samples = self._audio.between(start, until)
         start_s, end_s = start / SAMPLING_RATE, until / SAMPLING_RATE
         expected, previous = self._expected(until), self._previous()
-        job = replace(self._job, previous=previous, hypothesis=expected)
+        request = replace(self._request, prompt=previous, hypothesis=expected)
 
         def features(whisper: Whisper) -> Tensor:
             if whisper.processor is None:  # a drafting model object: it hears as the target does
                 whisper = replace(whisper, processor=self._whisper.processor)
             return whisper.features(samples)
 
-        recognition = Recognition(self._pair, features, job, len(samples) / SAMPLING_RATE)
+        recognition = Recognition(self._pair, features, request, len(samples) / SAMPLING_RATE)
         chances: list[float] = []
         run_alone(overheard(recognition.steps(), self._steps.start, self._no_speech_unit, chances))
         heard = recognition.heard()
@@ -353,7 +353,7 @@ class SpeechStream:
 
     def _previous(self) -> str | None:
         """The prompt: the end of what was committed before the buffer, a quarter of the context."""
-        asked, behind = self._job.previous, self._agreement.behind
+        asked, behind = self._request.prompt, self._agreement.behind
         if not (behind and self._options.condition_on_committed) or not self._has_previous:
             return asked
         most = self._steps.context // 4

@@ -12,7 +12,7 @@ from transformers import WhisperForConditionalGeneration
 
 from mmspec.modalities.media.audio import load_audio
 from mmspec.modalities.whisper.decode import Recognition
-from mmspec.modalities.whisper.request import Job
+from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.modalities.whisper.second_pass import Rereading
 from tests.checkpoints.real import BASE, CLIPS, RATE, TINY, loaded
 
@@ -70,8 +70,9 @@ def test_times_are_transformers_own(checkpoint: str, number: int) -> None:
     want = by_transformers(checkpoint, samples, **asked)
     whole = loaded(checkpoint, "ngram")
     look = Rereading(whole.checkpoint, times=True, silence=None)
-    job = Job(timestamps=True, second_look=look, **asked)
-    heard = Recognition(whole._pair, whole._hear(samples), job, len(samples) / RATE).run()
+    request = TranscriptionRequest(timestamps=True, **asked)
+    seconds = len(samples) / RATE
+    heard = Recognition(whole._pair, whole._hear(samples), request, seconds, look).run()
     assert heard.ids == tuple(unit for unit, _ in want)
     ends = [end_s for _, end_s in look.spans]
     np.testing.assert_allclose(ends, [time_s for _, time_s in want], atol=1e-4)

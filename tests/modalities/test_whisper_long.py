@@ -25,10 +25,10 @@ from mmspec.modalities.whisper.decode import Recognition
 from mmspec.modalities.whisper.draft import ModelDraft
 from mmspec.modalities.whisper.fallback import Fallback, Verdict
 from mmspec.modalities.whisper.hypothesis_cursor import FAR_RUN, NEAR, Expected
-from mmspec.modalities.whisper.request import job_of
+from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.modalities.whisper.stable_tokens import Certainty
 from mmspec.target import Pass
-from mmspec.tasks.asr.peers import MMSpecPeer, Request, quiet
+from mmspec.tasks.asr.peers import MMSpecPeer, quiet
 from mmspec.tasks.asr.transcriber import Transcriber
 
 from .drafting import with_errors
@@ -104,10 +104,11 @@ def expected(model: Any, samples: np.ndarray, **asked: Any) -> tuple[int, ...]:
     return tuple(ids[:-1] if ids[-1:] == [EOS] else ids)
 
 
-def recognition(whole: Transcriber, **asked: Any) -> Recognition:
+def recognition(whole: Transcriber, second_look: Any = None, **asked: Any) -> Recognition:
     """`transcribe`, about to begin."""
     features = functools.partial(Whisper.features, samples=with_pauses())
-    return Recognition(whole._pair, features, job_of(**asked), LONG_S)
+    request = TranscriptionRequest().having(asked)
+    return Recognition(whole._pair, features, request, LONG_S, second_look)
 
 
 def heard(whole: Transcriber, samples: np.ndarray, **asked: Any) -> mmspec.Transcription:
@@ -546,7 +547,9 @@ class TestSecondLook:
 
 @pytest.mark.parametrize("shown", [None, True])
 def test_transformers_as_a_peer_on_a_long_recording(shown: bool | None) -> None:
-    request = Request(language="en", condition_on_prev_tokens=shown, logprob_threshold=-0.9)
+    request = TranscriptionRequest(
+        language="en", condition_on_prev_tokens=shown, logprob_threshold=-0.9
+    )
     ours = recogniser(five, "ngram")
     outcome = MMSpecPeer(ours, "ours").run(with_pauses(), request)
     found = Comparer(ours, ["plain", "hf"]).compare(with_pauses(), request, outcome)
@@ -557,7 +560,7 @@ def test_transformers_as_a_peer_on_a_long_recording(shown: bool | None) -> None:
 def test_a_peer_is_compared_as_long_as_nothing_was_sampled() -> None:
     ours = recogniser(five, "ngram")
     for threshold, available in ((-99.0, True), (0.0, False)):
-        request = Request(temperature=(0.0, 0.8), logprob_threshold=threshold, seed=1)
+        request = TranscriptionRequest(temperature=(0.0, 0.8), logprob_threshold=threshold, seed=1)
         outcome = MMSpecPeer(ours, "ours").run(with_pauses(), request)
         found = Comparer(ours, ["plain", "hf"]).compare(with_pauses(), request, outcome)
         assert found["plain"].ids_equal

@@ -23,7 +23,7 @@ from mmspec.modalities.media.audio_buffer import IncomingAudio
 from mmspec.modalities.whisper.decode import Recognition
 from mmspec.modalities.whisper.local_agreement import Agreement, HeardWord
 from mmspec.modalities.whisper.no_speech import no_speech_unit, overheard
-from mmspec.modalities.whisper.request import Job
+from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.modalities.whisper.stream import GRID
 from mmspec.modalities.whisper.stream_record import Decode, Spoken, Update, joined
 from tests.modalities.tiny import EOS, START, shared, speech, tiny, tiny_processor
@@ -224,7 +224,7 @@ class TestFaults:
         session = recogniser().live(step_s=9, language="en")
         session.feed(audio)
         with monkeypatch.context() as patch:
-            patch.setattr("mmspec.modalities.whisper.Whisper.encode", lambda *_: 1 / 0)
+            patch.setattr("mmspec.modalities.whisper.checkpoint.Whisper.encode", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 session.finish()
         with pytest.raises(InputError, match="found audio behind the stream's end"):
@@ -263,7 +263,7 @@ class TestFaults:
         chunks = cut(audio, 0.2)
         session.feed(chunks[0])
         with monkeypatch.context() as patch:
-            patch.setattr("mmspec.modalities.whisper.Whisper.encode", lambda *_: 1 / 0)
+            patch.setattr("mmspec.modalities.whisper.checkpoint.Whisper.encode", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 session.feed(chunks[1])
         for chunk in chunks[2:]:
@@ -332,8 +332,8 @@ class TestNoSpeech:
     def test_its_probability_is_the_models(self, language: str | None) -> None:
         whole, samples, noted = recogniser("none"), speech(seconds=0.5), list[float]()
         features = whole.processor(samples, sampling_rate=RATE, return_tensors="pt").input_features
-        job = Job(language=language, previous="th")
-        recognition = Recognition(whole._pair, lambda heard: heard.features(samples), job, 0.5)
+        asked = TranscriptionRequest(language=language, prompt="th")
+        recognition = Recognition(whole._pair, lambda heard: heard.features(samples), asked, 0.5)
         run_alone(overheard(recognition.steps(), START, 7, noted))
         previous = whole.processor.get_prompt_ids("th").tolist()
         before = [] if language is None else previous

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mmspec.bench import plan as shared
 from mmspec.bench.cases import Case, load_cases, read_references, word_error_rate
@@ -16,10 +16,10 @@ from mmspec.compare.peers import Outcome, one_reason
 from mmspec.drafting import draft_for
 from mmspec.errors import OptionError
 from mmspec.loading import load_whisper
+from mmspec.modalities.whisper.request import TASKS, TranscriptionRequest
 from mmspec.tasks.asr.faster_whisper import FasterWhisperPeer
-from mmspec.tasks.asr.peers import Request, TransformersPeer
+from mmspec.tasks.asr.peers import TransformersPeer
 from mmspec.tasks.asr.transcriber import Transcriber
-from mmspec.tasks.settings import SPEECH_TASKS
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Plan(shared.Plan):
 
     name: ClassVar[str] = "asr"
 
-    request: Request = field(default_factory=Request)
+    request: TranscriptionRequest = field(default_factory=TranscriptionRequest)
     faster_whisper: Path | None = None
     faster_whisper_type: str = "float32"
 
@@ -39,12 +39,14 @@ class Plan(shared.Plan):
             OptionError: names the option.
         """
         super().check()
-        if self.request.task not in (None, *SPEECH_TASKS):
-            raise OptionError(
-                f"--task: found {self.request.task!r}, expected {' or '.join(SPEECH_TASKS)}"
-            )
+        if self.request.task not in (None, *TASKS):
+            raise OptionError(f"--task: found {self.request.task!r}, expected {' or '.join(TASKS)}")
         if self.request.first_temperature > 0:
             raise OptionError("bench asr: found sampling, expected greedy decoding")
+
+    def settings(self, ours: Any) -> dict[str, Any]:
+        """What stands in the result file."""
+        return super().settings(ours) | {"request": self.request.to_dict()}
 
 
 def run(plan: Plan, say: Say = lambda what, total: None) -> Result:

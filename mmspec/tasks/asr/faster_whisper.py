@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mmspec.compare.peers import Outcome
-from mmspec.tasks.asr.peers import Request
+from mmspec.modalities.whisper.request import TranscriptionRequest
 
 
 class FasterWhisperPeer:
@@ -39,7 +39,9 @@ class FasterWhisperPeer:
         except Exception as error:  # any release, any build
             self.why_not = f"faster-whisper can't open {directory}: {type(error).__name__}: {error}"
 
-    def run(self, samples: np.ndarray, request: Request, hypothesis: Any = None) -> Outcome:
+    def run(
+        self, samples: np.ndarray, request: TranscriptionRequest, hypothesis: Any = None
+    ) -> Outcome:
         """Decode; there are no ids of the target's to return."""
         start = time.perf_counter()
         segments, _ = self._model.transcribe(

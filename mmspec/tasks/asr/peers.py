@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
 
 from mmspec.compare.differences import Difference, token_difference
 from mmspec.compare.peers import (
-    FEW_TOKENS,
     LOOKUP_TOKENS,
     DecodeWatch,
     Outcome,
@@ -23,61 +21,8 @@ from mmspec.compat import quiet
 from mmspec.errors import OptionError
 from mmspec.modalities.base.pair import NoDraft
 from mmspec.modalities.whisper.checkpoint import SAMPLING_RATE, Whisper
+from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.tasks.asr.transcriber import Transcriber
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is asked of every peer alike."""
-
-    language: str | None = None
-    task: str | None = None
-    timestamps: bool | None = None
-    prompt: str | None = None
-    temperature: float | tuple[float, ...] = 0.0
-    seed: int | None = None
-    max_new_tokens: int | None = None
-    condition_on_prev_tokens: bool | None = None
-    compression_ratio_threshold: float | None = None
-    logprob_threshold: float | None = None
-    no_speech_threshold: float | None = None
-
-    @property
-    def first_temperature(self) -> float:
-        """What every window is decoded at first."""
-        temperature = self.temperature
-        return temperature[0] if isinstance(temperature, tuple) else temperature
-
-    @property
-    def few(self) -> Self:
-        """The same, done after a few tokens."""
-        return replace(self, max_new_tokens=FEW_TOKENS)
-
-    def for_generate(
-        self, processor: Any, device: Any = "cpu", *, long: bool = False
-    ) -> dict[str, Any]:
-        """The same request as keyword arguments of transformers' `generate`.
-
-        Args:
-            processor: the target's.
-            device: where the model is.
-            long: the recording is longer than a window, so times have to be asked for.
-        """
-        options: dict[str, Any] = {
-            "language": self.language,
-            "task": self.task,
-            "return_timestamps": True if long and self.timestamps is None else self.timestamps,
-            "max_new_tokens": self.max_new_tokens,
-            "condition_on_prev_tokens": self.condition_on_prev_tokens,
-            "temperature": self.temperature,
-            "compression_ratio_threshold": self.compression_ratio_threshold,
-            "logprob_threshold": self.logprob_threshold,
-            "no_speech_threshold": self.no_speech_threshold,
-        }
-        if self.prompt is not None:
-            ids = processor.get_prompt_ids(self.prompt.strip(), return_tensors="pt")
-            options["prompt_ids"] = ids.to(device)
-        return {name: value for name, value in options.items() if value is not None}
 
 
 class MMSpecPeer:
@@ -89,13 +34,15 @@ class MMSpecPeer:
         self.transcriber, self.name = transcriber, name
         self.why_not: str | None = None
 
-    def run(self, samples: np.ndarray, request: Request, hypothesis: Any = None) -> Outcome:
+    def run(
+        self, samples: np.ndarray, request: TranscriptionRequest, hypothesis: Any = None
+    ) -> Outcome:
         """Decode with `Transcriber.transcribe`."""
         if self.transcriber.draft_name == "hypothesis" and hypothesis is None:
             hypothesis = ""
         start = time.perf_counter()
         said = self.transcriber.transcribe(
-            samples, sampling_rate=SAMPLING_RATE, hypothesis=hypothesis, **asdict(request)
+            samples, request, sampling_rate=SAMPLING_RATE, hypothesis=hypothesis
         )
         seconds = time.perf_counter() - start
         return Outcome(said.ids, said.text, said.report.decode_seconds, seconds, said.report)
@@ -115,7 +62,9 @@ class TransformersPeer:
         self._window_s = Whisper.of(model, processor, packed=False).window_s
         self._assistance = dict(assistance or {})
 
-    def run(self, samples: np.ndarray, request: Request, hypothesis: Any = None) -> Outcome:
+    def run(
+        self, samples: np.ndarray, request: TranscriptionRequest, hypothesis: Any = None
+    ) -> Outcome:
         """Decode with `generate`; the models' generation configs are as before afterwards.
 
         Raises:
@@ -143,7 +92,7 @@ class TransformersPeer:
         first = ends[0] if isinstance(ends, list) else ends
         return -1 if first is None else int(first)
 
-    def prompt(self, samples: np.ndarray, request: Request) -> tuple[int, ...]:
+    def prompt(self, samples: np.ndarray, request: TranscriptionRequest) -> tuple[int, ...]:
         """The decoder prompt that transformers builds for the first window."""
         watch = DecodeWatch()
         with quiet(), untouched([self._model]):
@@ -153,7 +102,7 @@ class TransformersPeer:
         return watch.prompts[0]
 
     def difference(
-        self, samples: np.ndarray, request: Request, ours: Outcome, peer: Outcome
+        self, samples: np.ndarray, request: TranscriptionRequest, ours: Outcome, peer: Outcome
     ) -> Difference | None:
         """The first token that differs, None where all are equal."""
         return token_difference(self, samples, request, ours, peer)
@@ -164,7 +113,11 @@ class TransformersPeer:
 
     @torch.no_grad()
     def gap(
-        self, samples: np.ndarray, request: Request, before: Sequence[int], pair: tuple[int, int]
+        self,
+        samples: np.ndarray,
+        request: TranscriptionRequest,
+        before: Sequence[int],
+        pair: tuple[int, int],
     ) -> float:
         """Difference of the target's raw logits for two ids behind `before`."""
         prompt = [*self.prompt(samples, request), *before]
@@ -178,7 +131,7 @@ class TransformersPeer:
         made = extractor(samples, sampling_rate=SAMPLING_RATE, return_tensors="pt", **whole)
         return made.input_features.to(self._model.device, self._model.dtype)
 
-    def _options(self, request: Request, features: torch.Tensor) -> dict[str, Any]:
+    def _options(self, request: TranscriptionRequest, features: torch.Tensor) -> dict[str, Any]:
         frames = self._window_s * SAMPLING_RATE / self._processor.feature_extractor.hop_length
         long = features.shape[-1] > frames
         return request.for_generate(self._processor, self._model.device, long=long)

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from mmspec.drafting import policy_for
 from mmspec.engine import BlockCosts, Steps, run_alone, run_together
-from mmspec.engine.processor_copies import with_copies
 from mmspec.errors import OptionError
 from mmspec.modalities.base.drafts import HypothesisDraft
 from mmspec.modalities.base.pair import Draft, NoDraft
 from mmspec.modalities.whisper.checkpoint import SAMPLING_RATE, Whisper
-from mmspec.modalities.whisper.chunks import Chunk, ChunkedRecognition, Chunking, OverlapDraft
+from mmspec.modalities.whisper.chunks import ChunkedRecognition, Chunking, OverlapDraft
 from mmspec.modalities.whisper.decode import Recognition
 from mmspec.modalities.whisper.draft import ModelDraft
 from mmspec.modalities.whisper.grounding import Silence
-from mmspec.modalities.whisper.request import Job, job_of
+from mmspec.modalities.whisper.request import TranscriptionOptions, TranscriptionRequest
+from mmspec.modalities.whisper.result import Transcription, with_grounding, with_times
 from mmspec.modalities.whisper.second_pass import Rereading
 from mmspec.modalities.whisper.stream import SpeechStream, StreamOptions
 from mmspec.modalities.whisper.stream_draft import StreamDraft
 from mmspec.modalities.whisper.window import Pair
 from mmspec.modalities.whisper.words import within_segments
 from mmspec.report.grounding import Grounding, threshold_of
-from mmspec.tasks.asr.result import (
-    Transcription,
-    transcription_of,
-    with_grounding,
-    with_times,
-)
 from mmspec.tasks.base import Loaded, check_batch
+
+ASKED_NOTHING = TranscriptionRequest()
+"""All is as the checkpoint says, greedy."""
 
 
 class Transcriber(Loaded[Whisper, Transcription]):
@@ -66,98 +63,30 @@ class Transcriber(Loaded[Whisper, Transcription]):
     def transcribe(
         self,
         audio: Any,
+        request: TranscriptionRequest = ASKED_NOTHING,
         *,
         sampling_rate: int | None = None,
-        language: str | None = None,
-        task: str | None = None,
-        timestamps: bool | None = None,
-        prompt: str | None = None,
-        hypothesis: str | Sequence[int] | None = None,
-        temperature: float | Sequence[float] = 0.0,
-        seed: int | None = None,
-        condition_on_prev_tokens: bool | None = None,
-        prompt_condition_type: str | None = None,
-        compression_ratio_threshold: float | None = None,
-        logprob_threshold: float | None = None,
-        no_speech_threshold: float | None = None,
-        max_new_tokens: int | None = None,
-        chunk_s: float | None = None,
-        overlap_s: float | None = None,
-        batch: int = 1,
-        word_timestamps: bool = False,
-        grounding: bool | float = False,
-        streamer: Any = None,
-        generation_config: Any = None,
-        logits_processor: Sequence[Any] | None = None,
-        stopping_criteria: Sequence[Any] | None = None,
-        **options: Any,
+        **options: Unpack[TranscriptionOptions],
     ) -> Transcription:
         """Transcribe a recording of any length, window by window (30 s for released checkpoints).
 
         Args:
             audio: a path, or samples as a NumPy or torch array (then with `sampling_rate`).
+            request: what is wanted, where it is said once for many recordings.
             sampling_rate: samples per second of an array.
-            language: name, code or token; None detects it.
-            task: "transcribe" or "translate" (to English).
-            timestamps: predict when it was said; always on beyond one window, but for chunks.
-            prompt: text that came before, for spelling and style.
-            hypothesis: what is expected to be heard, for the hypothesis drafter.
-            temperature: 0 takes the likeliest token; above 0 samples. Several are tried in turn
-                where a window's transcript misses a threshold.
-            seed: makes sampling repeatable, whatever drafts.
-            condition_on_prev_tokens: show each window what was heard before it.
-            prompt_condition_type: where the prompt stands then: "first-segment", or
-                "all-segments" to keep it before every window.
-            compression_ratio_threshold: a transcript that compresses better is a loop.
-            logprob_threshold: a transcript with a lower mean log-probability is a failure.
-            no_speech_threshold: a window that is likelier silent, and fails, is skipped.
-            max_new_tokens: emit at most so many per window.
-            chunk_s: decode in chunks of so many seconds, each by itself, and merge them; None
-                decodes in sequence.
-            overlap_s: seconds that a chunk shares with the next; None is a sixth of a chunk.
-            batch: how many chunks are decoded side by side.
-            word_timestamps: find out when each word was spoken.
-            grounding: find out which tokens rest on the audio: True, or the nats that a token's
-                log-probability has to lose without it (True: 1).
-            streamer: a transformers streamer, gets ids that are certain to stay.
-            generation_config: as transformers' `generate` takes it.
-            logits_processor: further processors, as transformers' `generate` takes them.
-            stopping_criteria: further criteria, as transformers' `generate` takes them.
-            **options: further generation options (`repetition_penalty=1.2`).
+            **options: the attributes of `TranscriptionRequest`: `language`, `task`, `timestamps`,
+                `prompt`, `hypothesis` (what is expected to be heard), `temperature` (0 takes the
+                likeliest token; above 0 samples; several are tried in turn where a window misses a
+                threshold), `seed`, `condition_on_prev_tokens`, `prompt_condition_type`,
+                `compression_ratio_threshold`, `logprob_threshold`, `no_speech_threshold`,
+                `max_new_tokens`, `chunk_s`, `overlap_s`, `batch`, `word_timestamps`, `grounding`,
+                `streamer`, `generation_config`, `logits_processor`, `stopping_criteria`; and
+                further options of transformers' `generate` (`repetition_penalty=1.2`).
 
         Raises:
             MMSpecError: an input or option that can't be used, in one line.
         """
-        return run_alone(
-            self._request(
-                self._pair,
-                audio=audio,
-                sampling_rate=sampling_rate,
-                language=language,
-                task=task,
-                timestamps=timestamps,
-                prompt=prompt,
-                hypothesis=hypothesis,
-                temperature=temperature,
-                seed=seed,
-                condition_on_prev_tokens=condition_on_prev_tokens,
-                prompt_condition_type=prompt_condition_type,
-                compression_ratio_threshold=compression_ratio_threshold,
-                logprob_threshold=logprob_threshold,
-                no_speech_threshold=no_speech_threshold,
-                max_new_tokens=max_new_tokens,
-                chunk_s=chunk_s,
-                overlap_s=overlap_s,
-                batch=batch,
-                word_timestamps=word_timestamps,
-                grounding=grounding,
-                streamer=streamer,
-                generation_config=generation_config,
-                logits_processor=logits_processor,
-                stopping_criteria=stopping_criteria,
-                **options,
-            )
-        )
+        return run_alone(self._request(self._pair, audio, request.having(options), sampling_rate))
 
     def transcribe_batch(
         self, audios: Iterable[Any], *, batch: int = 8, **options: Any
@@ -196,66 +125,79 @@ class Transcriber(Loaded[Whisper, Transcription]):
             OptionError: a batch of less than one.
         """
         check_batch(batch)
-        requests = (with_copies(_without_streamer(request)) for request in requests)
         pair = self._pair.beside(batch)
-        return run_together((self._request(pair, **request) for request in requests), batch)
+        return run_together((self._beside(pair, **request) for request in requests), batch)
 
-    def _request(
+    def _beside(
         self,
         pair: Pair,
-        *,
         audio: Any,
+        request: TranscriptionRequest = ASKED_NOTHING,
         sampling_rate: int | None = None,
-        chunk_s: float | None = None,
-        overlap_s: float | None = None,
-        batch: int = 1,
-        word_timestamps: bool = False,
-        grounding: bool | float = False,
         **options: Any,
     ) -> Steps[Transcription]:
+        """A request among others.
+
+        Raises:
+            OptionError: recordings side by side would mix in one streamer.
+        """
+        request = request.having(options).apart
+        if request.streamer is not None:
+            raise OptionError("streamer: recordings side by side have none, use transcribe")
+        return self._request(pair, audio, request, sampling_rate)
+
+    def _request(
+        self, pair: Pair, audio: Any, request: TranscriptionRequest, sampling_rate: int | None
+    ) -> Steps[Transcription]:
         """One recording, as a request that leaves its passes to whoever runs them."""
-        threshold = threshold_of(grounding)
-        look = self._second_look(word_timestamps, threshold)
-        job = job_of(second_look=look, **options)
+        threshold, batch = threshold_of(request.grounding), request.batch
+        look = self._second_look(request.word_timestamps, threshold)
         looked: Rereading | ChunkedRecognition | None = look
-        chunks: tuple[Chunk, ...] = ()
         check_batch(batch)
-        if chunk_s is None and overlap_s is None:
+        if request.chunk_s is None and request.overlap_s is None:
             if batch > 1:
                 raise OptionError(
                     f"batch {batch}: a recording is decoded window after window; give chunk_s, "
                     "or several recordings to transcribe_batch"
                 )
-            recognition = self._recognition(pair, audio, sampling_rate, job)
+            recognition = self._recognition(pair, audio, sampling_rate, request, look)
             yield from recognition.steps()
             heard = recognition.heard()
         else:
-            looked = self._in_chunks(pair, audio, sampling_rate, job, look, chunk_s, overlap_s)
+            looked = self._in_chunks(pair, audio, sampling_rate, request, look)
             if batch > 1:
                 heard = looked.run_together(batch)
             else:
                 yield from looked.steps()
                 heard = looked.heard()
-            chunks = looked.chunks
-        said = transcription_of(heard, chunks)
-        if looked is not None and word_timestamps:
+        if looked is not None and request.word_timestamps:
             is_time = self.checkpoint.steps.is_timestamp
             spans = within_segments(heard.segments, looked.spans, is_time)
-            said = with_times(said, self.checkpoint, spans)
+            heard = with_times(heard, self.checkpoint, spans)
         if looked is not None and threshold is not None:
-            said = with_grounding(said, Grounding(threshold, tuple(looked.drops)))
-        return said
+            heard = with_grounding(heard, Grounding(threshold, tuple(looked.drops)))
+        return heard
 
-    def stream(self, audio: Any, **options: Any) -> Iterator[str]:
+    def stream(
+        self,
+        audio: Any,
+        *,
+        sampling_rate: int | None = None,
+        **options: Unpack[TranscriptionOptions],
+    ) -> Iterator[str]:
         """Transcribe, yielding text as it is committed; nothing is ever taken back.
 
-        Takes the arguments of `transcribe`, but for the streamer.
+        Takes the arguments of `transcribe`, but for the streamer and what needs all of the text.
+
+        Raises:
+            MMSpecError: an input or option that can't be used, in one line.
         """
         from mmspec.streaming import TextPieces
 
-        sampling_rate = options.pop("sampling_rate", None)
+        request = ASKED_NOTHING.having(options)
+        request.check_in_sequence("a stream of text")
         pieces = TextPieces(self.processor.tokenizer, self.checkpoint.steps.timestamp_begin)
-        recognition = self._recognition(self._pair, audio, sampling_rate, job_of(**options))
+        recognition = self._recognition(self._pair, audio, sampling_rate, request)
         for unit in recognition:
             yield from pieces.add(unit)
         yield from pieces.end()
@@ -297,44 +239,51 @@ class Transcriber(Loaded[Whisper, Transcription]):
         draft = StreamDraft(self.checkpoint) if itself else self.draft
         pair = Pair(self.checkpoint, draft, policy_for(self._gamma, pair.costs), pair.costs)
         heard = StreamOptions(step_s, trim_s, condition_on_committed, no_speech_threshold)
-        return SpeechStream(pair, job_of(timestamps=timestamps, **options), heard)
+        request = ASKED_NOTHING.having({"timestamps": timestamps, **options})
+        request.check_in_sequence("a stream")
+        return SpeechStream(pair, request, heard)
 
     def _recognition(
-        self, pair: Pair, audio: Any, sampling_rate: int | None, job: Job
+        self,
+        pair: Pair,
+        audio: Any,
+        sampling_rate: int | None,
+        request: TranscriptionRequest,
+        look: Rereading | None = None,
     ) -> Recognition:
         if isinstance(self.draft, OverlapDraft):
             raise OptionError(
                 "draft 'overlap' drafts a chunk from the one before it: give chunk_s, or another "
                 "draft"
             )
-        samples = self._samples(audio, sampling_rate, job)
-        return Recognition(pair, self._hear(samples), job, len(samples) / SAMPLING_RATE)
+        samples = self._samples(audio, sampling_rate, request)
+        seconds = len(samples) / SAMPLING_RATE
+        return Recognition(pair, self._hear(samples), request, seconds, look)
 
     def _in_chunks(
         self,
         pair: Pair,
         audio: Any,
         sampling_rate: int | None,
-        job: Job,
+        request: TranscriptionRequest,
         look: Rereading | None,
-        chunk_s: float | None,
-        overlap_s: float | None,
     ) -> ChunkedRecognition:
+        chunk_s, overlap_s = request.chunk_s, request.overlap_s
         if chunk_s is None:
             raise OptionError(f"overlap_s {overlap_s}: only chunks overlap, give chunk_s too")
-        if job.streamer is not None:
+        if request.streamer is not None:
             raise OptionError(
                 "chunks can't be streamed: what is said in an overlap is settled only when the "
                 "next chunk is decoded"
             )
-        samples = self._samples(audio, sampling_rate, job)
+        samples = self._samples(audio, sampling_rate, request)
         chunking = Chunking(chunk_s, overlap_s)
-        return ChunkedRecognition(pair, self._hear, job, samples, chunking, look)
+        return ChunkedRecognition(pair, self._hear, request, samples, chunking, look)
 
-    def _samples(self, audio: Any, sampling_rate: int | None, job: Job) -> Any:
+    def _samples(self, audio: Any, sampling_rate: int | None, request: TranscriptionRequest) -> Any:
         """The recording `[n]` at 16 kHz, once everything is there to decode it."""
         self._check_open()
-        if isinstance(self.draft, HypothesisDraft) and job.hypothesis is None:
+        if isinstance(self.draft, HypothesisDraft) and request.hypothesis is None:
             raise OptionError("draft 'hypothesis' needs hypothesis= (a text or ids) for each audio")
         if self.processor is None:
             raise OptionError(
@@ -364,14 +313,3 @@ class Transcriber(Loaded[Whisper, Transcription]):
             return None
         silence = None if threshold is None else self._silence
         return Rereading(self.checkpoint, times=times, silence=silence)
-
-
-def _without_streamer(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Raise where recordings side by side would mix in one streamer.
-
-    Raises:
-        OptionError: says what to do.
-    """
-    if request.get("streamer") is not None:
-        raise OptionError("streamer: recordings side by side have none, use transcribe")
-    return request

@@ -23,7 +23,8 @@ from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.loading import kind_of, load_model, sample_path
 from mmspec.modalities.speech.checkpoint import Checkpoint
 from mmspec.tasks.settings import SpeakingSettings
-from mmspec.tasks.tts.peers import SpeakRequest, step_of
+from mmspec.tasks.tts.peers import step_of
+from mmspec.tasks.tts.request import SpeechRequest
 from mmspec.tasks.tts.speaker import Speaker
 
 
@@ -42,7 +43,7 @@ class Plan(shared.Plan):
     name: ClassVar[str] = "tts"
     settings_class: ClassVar[type[SpeakingSettings]] = SpeakingSettings
 
-    request: SpeakRequest = field(default_factory=lambda: SpeakRequest(temperature=0.0))
+    request: SpeechRequest = field(default_factory=lambda: SpeechRequest(temperature=0.0))
     peers: Sequence[str] = ("plain", "hf")
     listener: str | None = None
     language: str | None = None
@@ -57,6 +58,10 @@ class Plan(shared.Plan):
         check_peers(self.peers)
         if self.request.temperature != 0:
             raise OptionError("bench tts: found sampling, expected greedy decoding")
+
+    def settings(self, ours: Any) -> dict[str, Any]:
+        """What stands in the result file."""
+        return super().settings(ours) | {"request": self.request.to_dict()}
 
 
 def run(plan: Plan, say: Say = lambda what, total: None) -> Result:
@@ -87,7 +92,7 @@ def sentences_file(given: Path | None) -> Path:
     return given if given is not None else sample_path("voice-sample", "sentences.txt")
 
 
-def read_sentences(file: Path, request: SpeakRequest) -> list[Case]:
+def read_sentences(file: Path, request: SpeechRequest) -> list[Case]:
     """A case for each line: a sentence, and behind a tab how many seconds it takes.
 
     Args:

@@ -21,9 +21,8 @@ import soundfile
 from mmspec.errors import InputError
 from mmspec.modalities.media.inputs import check_readable, one_line, refuse
 from mmspec.modalities.speech.grids import checked_codes
-from mmspec.output.formats import write_atomic
+from mmspec.output.formats import SOUND_FORMATS, write_atomic
 
-SOUND_FORMATS = ("wav", "flac", "ogg")
 EXPECTED = "codes (.npz or .npy), or a sound file with its codes beside it"
 _BEGINNINGS = (b"PK", b"\x93NUMPY")
 """Of an .npz, which is a zip file, and of an .npy."""

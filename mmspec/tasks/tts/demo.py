@@ -83,17 +83,17 @@ def _speakers(gamma: str) -> dict[str, Any]:
 
 def _decode(speakers: dict[str, Any], steps: Steps) -> list[Pair]:
     from mmspec.tasks.tts.bench import read_sentences, sentences_file
-    from mmspec.tasks.tts.peers import SpeakRequest
+    from mmspec.tasks.tts.request import SpeechRequest
 
-    sentence = read_sentences(sentences_file(None), SpeakRequest(temperature=0.0))[0]
+    sentence = read_sentences(sentences_file(None), SpeechRequest(temperature=0.0))[0]
     text, asked = sentence.subject, sentence.request
     steps.say(text)
-    before = speakers["none"].speak(text, **asked.given())
+    before = speakers["none"].speak(text, asked)
     calls = []
     for name, speaker in speakers.items():
         known = {"earlier": [before]} if name == "lookup" else {}
-        speaker.speak(text, **asked.few.given(), **known)  # a first run measures costs
-        calls.append(functools.partial(speaker.speak, text, **asked.given(), **known))
+        speaker.speak(text, asked.few, **known)  # a first run measures costs
+        calls.append(functools.partial(speaker.speak, text, asked, **known))
     plain, *drafted = in_turn(*calls)
     steps.advance()
     _, *drafters = speakers

@@ -6,8 +6,8 @@ import contextlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol, Self, runtime_checkable
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,46 +23,8 @@ from mmspec.factorizations import Cell, CodeSteps, DelayedFrames
 from mmspec.factorizations.codes import Grid
 from mmspec.modalities.base.pair import NoDraft
 from mmspec.modalities.speech.family import FrameFamily
+from mmspec.tasks.tts.request import SpeechRequest
 from mmspec.tasks.tts.speaker import Speaker
-
-FEW_STEPS = 32
-"""Enough to warm up with, and more than any family's codebooks are late."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpeakRequest:
-    """What is asked of every peer alike.
-
-    Attributes:
-        sound: make sound of the codes: part of the time from end to end.
-    """
-
-    seconds: float | None = None
-    temperature: float | None = None
-    seed: int | None = None
-    guidance: float | None = None
-    max_new_tokens: int | None = None
-    sound: bool = True
-
-    @property
-    def first_temperature(self) -> float:
-        """What is decoded at; 0 also where the generation config decides that."""
-        return self.temperature or 0.0
-
-    @property
-    def few(self) -> Self:
-        """The same, done after a few steps."""
-        return replace(self, seconds=None, max_new_tokens=FEW_STEPS)
-
-    def given(self) -> dict[str, Any]:
-        """What was asked for, as `Speaker.speak` takes it."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-    def for_generate(self, speaker: Speaker) -> dict[str, Any]:
-        """The same request as keyword arguments of transformers' `generate`."""
-        steps = {} if self.max_new_tokens is None else {"max_new_tokens": self.max_new_tokens}
-        ours = speaker.generation_options(self.seconds, self.temperature, self.guidance)
-        return {**steps, **ours}
 
 
 @runtime_checkable
@@ -83,10 +45,10 @@ class MMSpecPeer:
         self.speaker, self.name = speaker, name
         self.why_not: str | None = None
 
-    def run(self, text: str, request: SpeakRequest, hypothesis: Any = None) -> Outcome:
+    def run(self, text: str, request: SpeechRequest, hypothesis: Any = None) -> Outcome:
         """Say it with `Speaker.speak`."""
         start = time.perf_counter()
-        said = self.speaker.speak(text, **request.given())
+        said = self.speaker.speak(text, request)
         seconds = time.perf_counter() - start
         return Outcome(
             frames_of(said.codes), said.text, said.report.decode_seconds, seconds, said.report
@@ -108,7 +70,7 @@ class TransformersPeer:
         if not isinstance(family, TellsCodes | FrameFamily):
             self.why_not = f"which codes transformers comes to isn't known for {family.title}"
 
-    def run(self, text: str, request: SpeakRequest, hypothesis: Any = None) -> Outcome:
+    def run(self, text: str, request: SpeechRequest, hypothesis: Any = None) -> Outcome:
         """Decode with `generate`; the model's generation config is as before afterwards.
 
         Raises:
@@ -119,7 +81,7 @@ class TransformersPeer:
         speaker, watch = self._speaker, LoopWatch()
         with quiet(), untouched(_configured(speaker.model)), torch.no_grad():
             start = time.perf_counter()
-            inputs, options = speaker.inputs_for(text), request.for_generate(speaker)
+            inputs, options = speaker.inputs_for(text), speaker.generation_options(request)
             grid = self._codes(inputs, {**options, "stopping_criteria": [watch]})
             if request.sound and speaker.codec is not None:
                 speaker.codec.decode(np.asarray(grid).reshape(len(grid), -1))
@@ -127,7 +89,7 @@ class TransformersPeer:
         return Outcome(tuple(grid), text, watch.decode_s, seconds)
 
     def difference(
-        self, text: str, request: SpeakRequest, ours: Outcome, peer: Outcome
+        self, text: str, request: SpeechRequest, ours: Outcome, peer: Outcome
     ) -> Difference | None:
         """The first code that differs, None where all are equal."""
         found = code_difference(self._speaker.descriptor, ours.ids, peer.ids)
@@ -142,7 +104,7 @@ class TransformersPeer:
     def gap(
         self,
         text: str,
-        request: SpeakRequest,
+        request: SpeechRequest,
         frames: Sequence[Any],
         cell: Cell,
         codes: Sequence[int],
@@ -160,7 +122,7 @@ class TransformersPeer:
         family = speaker.checkpoint.family
         if not isinstance(family, FrameFamily) or not isinstance(steps, DelayedFrames):
             return None
-        inputs, options = speaker.inputs_for(text), request.for_generate(speaker)
+        inputs, options = speaker.inputs_for(text), speaker.generation_options(request)
         prepared = family.prepare(speaker.model, inputs, **options)
         target = family.open(prepared, packed=False)
         step = cell.frame + 1 + steps.delays[cell.codebook]  # behind the row of start marks

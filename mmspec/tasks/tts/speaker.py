@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from mmspec.clock import Clock
 from mmspec.compare.code_parity import when_decided
 from mmspec.drafting import policy_for
 from mmspec.engine import BlockCosts, Steps, run_alone, run_together, stepwise
-from mmspec.engine.processor_copies import with_copies
 from mmspec.engine.stats import Account
 from mmspec.errors import InputError, OptionError
 from mmspec.factorizations import CodeSteps
@@ -28,7 +27,11 @@ from mmspec.modalities.speech.similar_codes import similar_codes
 from mmspec.report.grounding import Grounding, share_by_class, threshold_of
 from mmspec.streaming import CollectedFrames
 from mmspec.tasks.base import Loaded, check_batch
+from mmspec.tasks.tts.request import SpeechOptions, SpeechRequest
 from mmspec.tasks.tts.result import Speech
+
+ASKED_NOTHING = SpeechRequest()
+"""All is as the checkpoint says."""
 
 
 class Speaker(Loaded[Checkpoint, Speech]):
@@ -48,26 +51,33 @@ class Speaker(Loaded[Checkpoint, Speech]):
         self._pair = Pair(target, draft, policy_for(gamma, costs), costs)
         self.codec = codec_of(target)
 
-    def speak(self, text: str, **options: Any) -> Speech:
+    def speak(
+        self,
+        text: str,
+        request: SpeechRequest = ASKED_NOTHING,
+        **options: Unpack[SpeechOptions],
+    ) -> Speech:
         """Say a text.
 
         Args:
             text: what to say.
-            **options: `seconds` (how long it sounds at most; None: as the model's generation
-                config has it), `temperature` (0 takes the likeliest codes; None: as the generation
-                config has it), `seed` (repeatable sampling, whatever drafts), `guidance` (the
-                scale of classifier-free guidance, 1 is none), `grounding` (find out which steps
-                rest on the text: True, or a threshold in nats), `earlier` (`Speech`es or code grids
-                of the same voice, for lookup), `approximate` (**no longer exact**: a cosine; codes
-                whose embeddings have a higher one are alike), `budget` (how far from the target's
-                law an approximate output may be at most), `sound` (False leaves the codec out),
-                `streamer`, `inputs` (what the model's processor made, instead of a text), and
-                further options of transformers' `generate`.
+            request: how, where it is said once for many texts.
+            **options: the attributes of `SpeechRequest`: `seconds` (how long it sounds at most;
+                None: as the model's generation config has it), `temperature` (0 takes the
+                likeliest codes; None: as the generation config has it), `seed` (repeatable
+                sampling, whatever drafts), `guidance` (the scale of classifier-free guidance, 1 is
+                none), `grounding` (find out which steps rest on the text: True, or a threshold in
+                nats), `earlier` (`Speech`es or code grids of the same voice, for lookup),
+                `approximate` (**no longer exact**: a cosine; codes whose embeddings have a higher
+                one are alike), `budget` (how far from the target's law an approximate output may
+                be at most), `sound` (False leaves the codec out), `streamer`, `inputs` (what the
+                model's processor made, instead of a text); and further options of transformers'
+                `generate`.
 
         Raises:
             MMSpecError: a text or an option that can't be used, in one line.
         """
-        return run_alone(self._request(self._pair, text=text, **options))
+        return run_alone(self._request(self._pair, text, request.having(options)))
 
     def speak_batch(self, texts: Iterable[str], *, batch: int = 8, **options: Any) -> list[Speech]:
         """Say several texts side by side; each is what `speak` says.
@@ -101,11 +111,14 @@ class Speaker(Loaded[Checkpoint, Speech]):
         """
         check_batch(batch)
         pair = self._pair.beside(batch)
-        return run_together(
-            (self._request(pair, **request) for request in map(with_copies, requests)), batch
-        )
+        return run_together((self._beside(pair, **request) for request in requests), batch)
 
-    def stream(self, text: str, **options: Any) -> Iterator[np.ndarray]:
+    def stream(
+        self,
+        text: str,
+        request: SpeechRequest = ASKED_NOTHING,
+        **options: Unpack[SpeechOptions],
+    ) -> Iterator[np.ndarray]:
         """Say a text, yielding sound as soon as its frames are committed.
 
         Takes the options of `speak`, but for the streamer. All pieces joined are the sound that
@@ -125,10 +138,9 @@ class Speaker(Loaded[Checkpoint, Speech]):
                 "begins the next, so nothing sounds before the end: use speak"
             )
         sound, collected, sequence, done = self.codec.stream(), CollectedFrames(), [], 0
-        request = self._request(
-            self._pair, text=text, streamer=collected, **{**options, "sound": False}
-        )
-        for _ in stepwise(request):
+        given = {**options, "streamer": collected, "sound": False}
+        steps = self._request(self._pair, text, request.having(given))
+        for _ in stepwise(steps):
             sequence += collected.take()
             whole = self._whole_frames(sequence, done)
             done += len(whole)
@@ -142,48 +154,42 @@ class Speaker(Loaded[Checkpoint, Speech]):
         frames = (self.checkpoint.steps.whole_frame(sequence, t) for t in itertools.count(done))
         return list(itertools.takewhile(lambda frame: frame is not None, frames))
 
-    def _request(
+    def _beside(
         self,
         pair: Pair[Checkpoint],
-        *,
         text: str,
-        inputs: Mapping[str, Any] | None = None,
-        seconds: float | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        guidance: float | None = None,
-        grounding: bool | float = False,
-        earlier: Sequence[Any] = (),
-        approximate: float | None = None,
-        budget: float | None = None,
-        sound: bool = True,
-        streamer: Any = None,
+        request: SpeechRequest = ASKED_NOTHING,
         **options: Any,
     ) -> Steps[Speech]:
+        return self._request(pair, text, request.having(options).apart)
+
+    def _request(self, pair: Pair[Checkpoint], text: str, request: SpeechRequest) -> Steps[Speech]:
         """One request that leaves its passes to whoever runs them."""
         if self._closed:
             raise OptionError("this speaker is closed: load a new one")
-        threshold = threshold_of(grounding)
+        threshold = threshold_of(request.grounding)
         account = Account(Clock(self.checkpoint.device))
         asked = Asked(
             pair,
-            self.inputs_for(text) if inputs is None else inputs,
+            self.inputs_for(text) if request.inputs is None else request.inputs,
             account,
-            {**options, **self.generation_options(seconds, temperature, guidance)},
-            seed=seed,
-            approximate=self._approximate(approximate, budget),
-            earlier=[self._sequence(said) for said in earlier],
-            streamer=streamer,
+            self.generation_options(request),
+            seed=request.seed,
+            approximate=self._approximate(request.approximate, request.budget),
+            earlier=[self._sequence(said) for said in request.earlier],
+            streamer=request.streamer,
         )
         said = yield from self.checkpoint.family.say(asked)
         books = self.checkpoint.family.books(self.checkpoint.steps)
         codes = np.asarray(said.grid, dtype=np.int64).reshape(len(said.grid), len(books))
         samples = None
-        if sound and self.codec is not None:
+        if request.sound and self.codec is not None:
             with account.clock("post"):
                 samples = self.codec.decode(codes)
-        drops = None if threshold is None else self._drops(asked, said)
-        return self._speech(text, asked, said, codes, samples, drops, threshold)
+        grounding = None
+        if threshold is not None:
+            grounding = Grounding(threshold, self._drops(asked, said))
+        return self._speech(text, asked, said, codes, samples, grounding)
 
     def _approximate(self, threshold: float | None, budget: float | None) -> Approximate | None:
         if threshold is None:
@@ -203,15 +209,14 @@ class Speaker(Loaded[Checkpoint, Speech]):
             raise InputError(f"text: found {text!r}, expected words to say")
         return self.checkpoint.family.text_inputs(self.checkpoint, text)
 
-    def generation_options(
-        self, seconds: float | None, temperature: float | None, guidance: float | None
-    ) -> dict[str, Any]:
-        """Options of `generate`, for those of ours that were given.
+    def generation_options(self, request: SpeechRequest) -> dict[str, Any]:
+        """A request as keyword arguments of transformers' `generate`.
 
         Raises:
             OptionError: no number, or one that makes no sense.
         """
-        found: dict[str, Any] = {}
+        found = request.generate_options
+        seconds, temperature = request.seconds, request.temperature
         if seconds is not None:
             if self.codec is None:
                 raise OptionError("seconds: this model has no codec to say how long a frame is")
@@ -224,8 +229,8 @@ class Speaker(Loaded[Checkpoint, Speech]):
             found["do_sample"] = _number("temperature", temperature) > 0
             if temperature > 0:
                 found["temperature"] = float(temperature)
-        if guidance is not None:
-            found["guidance_scale"] = _number("guidance", guidance)
+        if request.guidance is not None:
+            found["guidance_scale"] = _number("guidance", request.guidance)
         return found
 
     def _sequence(self, said: Any) -> Sequence[Any]:
@@ -248,15 +253,12 @@ class Speaker(Loaded[Checkpoint, Speech]):
         said: Said,
         codes: np.ndarray,
         samples: np.ndarray | None,
-        drops: tuple[float, ...] | None,
-        threshold: float | None,
+        grounding: Grounding | None,
     ) -> Speech:
         account, steps = asked.account, self.checkpoint.steps
         origins = tuple(account.tally.origins())
         report = account.report(said.sampling, asked.pair.costs)
-        grounding = None
-        if drops is not None and threshold is not None:
-            grounding = Grounding(threshold, drops)
+        if grounding is not None:
             report = replace(report, by_class=share_by_class(grounding, origins))
         in_order = isinstance(steps, CodeSteps)
         return Speech(

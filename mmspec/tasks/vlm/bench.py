@@ -16,8 +16,8 @@ from mmspec.drafting import draft_for
 from mmspec.errors import ModelError, OptionError
 from mmspec.loading import kind_of, load_model, task_of
 from mmspec.modalities.base.checkpoint import Checkpoint
-from mmspec.modalities.base.prompting import Instruction, Task
-from mmspec.modalities.vlm.looking import Look, prepared_look
+from mmspec.modalities.vlm.looking import prepared_look
+from mmspec.modalities.vlm.request import Task, VisionRequest
 from mmspec.report.grounding import threshold_of
 from mmspec.report.totals import total
 from mmspec.tasks import registry
@@ -107,8 +107,9 @@ def _viewers(plan: Plan, checkpoint: Checkpoint) -> list[Viewer]:
 
 def _with_prompt(case: Case, checkpoint: Checkpoint) -> Case:
     """The case with the lengths of its prompt, visual positions apart."""
-    look = Look([case.subject], Instruction(case.request.task))
-    prepared = prepared_look(checkpoint, look, checkpoint.inputs(look.images, look.instruction))
+    request = VisionRequest(case.request.task)
+    inputs = checkpoint.inputs([case.subject], request.instruction)
+    prepared = prepared_look(checkpoint, request, inputs)
     lengths = {
         "prompt_tokens": len(prepared.prompt),
         "visual_tokens": checkpoint.family.visual_tokens(prepared),

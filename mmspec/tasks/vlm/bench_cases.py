@@ -9,9 +9,8 @@ from typing import Any
 from mmspec.bench.cases import Case, digest, table_rows
 from mmspec.errors import InputError
 from mmspec.loading import sample_path
-from mmspec.modalities.base.prompting import Task
 from mmspec.modalities.media.images import open_image
-from mmspec.tasks.vlm.peers import LookRequest
+from mmspec.modalities.vlm.request import Task, VisionRequest
 
 TRUTH_NAME = "truth.tsv"
 TASKS: Mapping[str, Task] = {"read": "read", "caption": "caption", "describe": "caption"}
@@ -88,7 +87,7 @@ def load_cases(
         for task in told or tasks or ["caption"]:
             if tasks and task not in tasks:
                 continue
-            request = LookRequest(task, max_new_tokens=max_new_tokens)
+            request = VisionRequest(task, max_new_tokens=max_new_tokens)
             known = truth.get((path.name, task))
             facts = {"task": task, "size": list(image.size)}
             cases.append(Case(path, image, digest(path), known, mine, request, facts))

@@ -193,3 +193,24 @@ def _tesseract(
         ) from None
     except (OSError, ValueError) as error:
         raise DraftError(f"Tesseract can't be run: {one_line(error)}") from None
+
+
+def reading_of(page: Page, reader: str | None) -> str | None:
+    """What is known of a page before it is read, as `Viewer.read` takes it.
+
+    Args:
+        page: of a document.
+        reader: "pdf", "tesseract", "none", a text, or None: the text layer where there is one.
+
+    Example:
+        >>> from PIL import Image
+        >>> nothing = Image.new("RGB", (1, 1))
+        >>> layered, bare = Page(1, nothing, "One."), Page(2, nothing)
+        >>> [reading_of(layered, reader) for reader in (None, "pdf", "tesseract", "none")]
+        ['One.', 'One.', 'tesseract', '']
+        >>> [reading_of(bare, reader) for reader in (None, "pdf")]
+        [None, '']
+    """
+    layer = tidy(page.text)
+    known = {None: layer or None, "pdf": layer, "none": ""}
+    return known.get(reader, reader)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 
 from mmspec.compare.differences import Difference, token_difference
 from mmspec.compare.peers import (
-    FEW_TOKENS,
     LOOKUP_TOKENS,
     DecodeWatch,
     Outcome,
@@ -24,36 +22,15 @@ from mmspec.errors import OptionError
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.draft import ModelDraft, vocabulary_between
 from mmspec.modalities.base.pair import NoDraft
-from mmspec.modalities.base.prompting import Instruction, Task
 from mmspec.modalities.media.images import open_images
-from mmspec.modalities.vlm.looking import Look, generation_options, prepared_look
+from mmspec.modalities.vlm.looking import generation_options, prepared_look
+from mmspec.modalities.vlm.request import VisionRequest
 from mmspec.modalities.vlm.text_only import BlindDraft
 from mmspec.modalities.vlm.token_pruning import ThinnedDraft
 from mmspec.proposals import SameVocabulary
 from mmspec.tasks.vlm.viewer import Viewer
 
 HIDES_IMAGES = "transformers doesn't hand the images on to the drafter"
-
-
-@dataclass(frozen=True, slots=True)
-class LookRequest:
-    """What is asked of every peer alike."""
-
-    task: Task = "caption"
-    prompt: str | None = None
-    temperature: float = 0.0
-    seed: int | None = None
-    max_new_tokens: int | None = None
-
-    @property
-    def first_temperature(self) -> float:
-        """What is decoded at."""
-        return self.temperature
-
-    @property
-    def few(self) -> Self:
-        """The same, done after a few tokens."""
-        return replace(self, max_new_tokens=FEW_TOKENS)
 
 
 class MMSpecPeer:
@@ -65,15 +42,15 @@ class MMSpecPeer:
         self.viewer, self.name = viewer, name
         self.why_not: str | None = None
 
-    def run(self, images: Any, request: LookRequest, hypothesis: Any = None) -> Outcome:
+    def run(self, images: Any, request: VisionRequest, hypothesis: Any = None) -> Outcome:
         """Look with `Viewer.describe`."""
         hypothesis = self.expected(request, hypothesis)
         start = time.perf_counter()
-        said = self.viewer.describe(images, hypothesis=hypothesis, **asdict(request))
+        said = self.viewer.describe(images, request, hypothesis=hypothesis)
         seconds = time.perf_counter() - start
         return Outcome(said.ids, said.text, said.report.decode_seconds, seconds, said.report)
 
-    def expected(self, request: LookRequest, hypothesis: Any) -> Any:
+    def expected(self, request: VisionRequest, hypothesis: Any) -> Any:
         """The hypothesis; an empty one where there is none and nobody could find out."""
         lacks = hypothesis is None and request.task != "read"
         return "" if lacks and self.viewer.draft_name == "hypothesis" else hypothesis
@@ -99,7 +76,7 @@ class TransformersPeer:
         self._checkpoint = Checkpoint.of(model, processor, packed=False)
         self._assistance = dict(assistance or {})
 
-    def run(self, images: Any, request: LookRequest, hypothesis: Any = None) -> Outcome:
+    def run(self, images: Any, request: VisionRequest, hypothesis: Any = None) -> Outcome:
         """Decode with `generate`; the models' generation configs are as before afterwards.
 
         Raises:
@@ -111,10 +88,9 @@ class TransformersPeer:
         models = [speaker_of(checkpoint.model), self._assistance.get("assistant_model")]
         with quiet(), untouched(models), torch.no_grad():
             start = time.perf_counter()
-            look = self._look(images, request)
             sequences = checkpoint.model.generate(
-                **checkpoint.inputs(look.images, look.instruction),
-                **generation_options(checkpoint.model, look),
+                **checkpoint.inputs(shown(images), request.instruction),
+                **generation_options(checkpoint.model, request),
                 **self._assistance,
                 streamer=watch,
             )
@@ -129,7 +105,7 @@ class TransformersPeer:
         return min(self._checkpoint.steps.stop_units)
 
     def difference(
-        self, images: Any, request: LookRequest, ours: Outcome, peer: Outcome
+        self, images: Any, request: VisionRequest, ours: Outcome, peer: Outcome
     ) -> Difference | None:
         """The first token that differs, None where all are equal."""
         return token_difference(self, images, request, ours, peer)
@@ -140,13 +116,12 @@ class TransformersPeer:
 
     @torch.no_grad()
     def gap(
-        self, images: Any, request: LookRequest, before: Sequence[int], pair: tuple[int, int]
+        self, images: Any, request: VisionRequest, before: Sequence[int], pair: tuple[int, int]
     ) -> float:
         """Difference of the target's raw logits for two ids behind `before`."""
         checkpoint = self._checkpoint
-        look = self._look(images, request)
-        inputs = checkpoint.inputs(look.images, look.instruction)
-        opened = checkpoint.family.open(prepared_look(checkpoint, look, inputs), packed=False)
+        inputs = checkpoint.inputs(shown(images), request.instruction)
+        opened = checkpoint.family.open(prepared_look(checkpoint, request, inputs), packed=False)
         try:
             row = opened.read_prompt()[-1]
             if before:
@@ -155,15 +130,10 @@ class TransformersPeer:
             opened.close()
         return abs(float(row[pair[0]] - row[pair[1]]))
 
-    def _look(self, images: Any, request: LookRequest) -> Look:
-        shown = open_images(images if isinstance(images, list | tuple) else [images])
-        options = {"max_new_tokens": request.max_new_tokens}
-        return Look(
-            shown,
-            Instruction(request.task, request.prompt),
-            temperature=request.temperature,
-            options={name: value for name, value in options.items() if value is not None},
-        )
+
+def shown(images: Any) -> list[Any]:
+    """Images as a model is shown them."""
+    return list(open_images(images if isinstance(images, list | tuple) else [images]))
 
 
 def speaker_of(model: Any) -> Any:

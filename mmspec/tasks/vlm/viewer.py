@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from mmspec.drafting import policy_for
 from mmspec.engine import BlockCosts, Steps, run_alone, run_together, stepwise
@@ -17,22 +17,25 @@ from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.draft import ModelDraft
 from mmspec.modalities.base.drafts import HypothesisDraft
 from mmspec.modalities.base.pair import Draft, Pair
-from mmspec.modalities.base.prompting import Instruction, Task
 from mmspec.modalities.base.switching import SwitchDraft
 from mmspec.modalities.media.documents import Page, pages
 from mmspec.modalities.media.images import open_images
-from mmspec.modalities.vlm.looking import Look, looking
+from mmspec.modalities.vlm.looking import looking
+from mmspec.modalities.vlm.request import Task, VisionOptions, VisionRequest
+from mmspec.modalities.vlm.result import Description
 from mmspec.report.grounding import threshold_of
 from mmspec.streaming import Collected, TextPieces
 from mmspec.tasks.base import Loaded, check_batch
-from mmspec.tasks.vlm.ocr import read_page, tidy
-from mmspec.tasks.vlm.result import Description, description_of
+from mmspec.tasks.vlm.ocr import read_page, reading_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
     from mmspec.modalities.media.documents import BadPage
     from mmspec.modalities.media.images import ImageSource
+
+ASKED_NOTHING = VisionRequest()
+"""A caption, greedy, in the words that the model was trained with."""
 
 TASKS: tuple[Task, ...] = ("caption", "read", "answer")
 
@@ -59,31 +62,25 @@ class Viewer(Loaded[Checkpoint, Description]):
         return self.draft.drafter.model if isinstance(self.draft, ModelDraft) else None
 
     def caption(
-        self,
-        image: ImageSource | Sequence[ImageSource],
-        *,
-        prompt: str | None = None,
-        **options: Any,
+        self, image: ImageSource | Sequence[ImageSource], **options: Unpack[VisionOptions]
     ) -> Description:
         """Describe an image.
 
         Args:
             image: whatever `open_image` reads, or several where the model takes several.
-            prompt: what the model is told; None: what it was trained with.
             **options: see `describe`.
 
         Raises:
             MMSpecError: an image or an option that can't be used, in one line.
         """
-        return self.describe(image, task="caption", prompt=prompt, **options)
+        return self.describe(image, asking(options, task="caption"))
 
     def read(
         self,
         image: ImageSource | Sequence[ImageSource],
         *,
         reading: str | Sequence[int] | None = None,
-        prompt: str | None = None,
-        **options: Any,
+        **options: Unpack[VisionOptions],
     ) -> Description:
         """Read what is written on an image.
 
@@ -92,16 +89,18 @@ class Viewer(Loaded[Checkpoint, Description]):
             reading: what another reader found, as text or as ids, for the hypothesis drafter;
                 "tesseract" lets that program read first. None: Tesseract, where a reading is
                 needed and it is installed.
-            prompt: what the model is told; None: what it was trained with.
             **options: see `describe`.
 
         Raises:
             MMSpecError: an image or an option that can't be used, in one line.
         """
-        return self.describe(image, task="read", prompt=prompt, hypothesis=reading, **options)
+        return self.describe(image, asking(options, task="read", hypothesis=reading))
 
     def answer(
-        self, image: ImageSource | Sequence[ImageSource], question: str, **options: Any
+        self,
+        image: ImageSource | Sequence[ImageSource],
+        question: str,
+        **options: Unpack[VisionOptions],
     ) -> Description:
         """Answer a question about an image.
 
@@ -113,24 +112,31 @@ class Viewer(Loaded[Checkpoint, Description]):
         Raises:
             MMSpecError: an image or an option that can't be used, in one line.
         """
-        return self.describe(image, task="answer", prompt=question, **options)
+        return self.describe(image, asking(options, task="answer", prompt=question))
 
-    def describe(self, image: ImageSource | Sequence[ImageSource], **options: Any) -> Description:
+    def describe(
+        self,
+        image: ImageSource | Sequence[ImageSource],
+        request: VisionRequest = ASKED_NOTHING,
+        **options: Unpack[VisionOptions],
+    ) -> Description:
         """What the other methods do, with the task by name.
 
         Args:
             image: whatever `open_image` reads, or several where the model takes several.
-            **options: `task` ("caption", "read" or "answer"), `prompt`, `hypothesis` (what is
-                expected, as text or as ids), `max_new_tokens`, `temperature` (0 takes the likeliest
-                token), `seed` (repeatable sampling, whatever drafts), `grounding` (find out which
-                tokens rest on the image: True, or a threshold in nats), `streamer`,
-                `generation_config`, `logits_processor`, `stopping_criteria`, and further options of
-                transformers' `generate`.
+            request: what is wanted, where it is said once for many images.
+            **options: the attributes of `VisionRequest`: `task` ("caption", "read" or "answer"),
+                `prompt` (what the model is told; None: what it was trained with), `hypothesis`
+                (what is expected, as text or as ids), `max_new_tokens`, `temperature` (0 takes the
+                likeliest token), `seed` (repeatable sampling, whatever drafts), `grounding` (find
+                out which tokens rest on the image: True, or a threshold in nats), `streamer`,
+                `generation_config`, `logits_processor`, `stopping_criteria`; and further options
+                of transformers' `generate`.
 
         Raises:
             MMSpecError: an image or an option that can't be used, in one line.
         """
-        return run_alone(self._request(self._pair, image=image, **options))
+        return run_alone(self._request(self._pair, image, request.having(options)))
 
     def caption_batch(
         self, images: Iterable[ImageSource], *, batch: int = 8, **options: Any
@@ -226,18 +232,19 @@ class Viewer(Loaded[Checkpoint, Description]):
         """
         check_batch(batch)
         pair = self._pair.beside(batch)
-        return run_together(
-            (self._beside(pair, request) for request in map(with_copies, requests)), batch
-        )
+        return run_together((self._beside(pair, **request) for request in requests), batch)
 
-    def stream(self, image: ImageSource | Sequence[ImageSource], **options: Any) -> Iterator[str]:
+    def stream(
+        self, image: ImageSource | Sequence[ImageSource], **options: Unpack[VisionOptions]
+    ) -> Iterator[str]:
         """Look, yielding text as it is committed; nothing is ever taken back.
 
         Takes the arguments of `describe`, but for the streamer.
         """
         collected = Collected()
         pieces = TextPieces(self.checkpoint.tokenizer, self.checkpoint.steps.vocab_size)
-        steps = self._request(self._pair, image=image, streamer=collected, **options)
+        request = ASKED_NOTHING.having({**options, "streamer": collected})
+        steps = self._request(self._pair, image, request)
         for _ in stepwise(steps):
             for unit in collected.take():
                 yield from pieces.add(unit)
@@ -245,64 +252,46 @@ class Viewer(Loaded[Checkpoint, Description]):
             yield from pieces.add(unit)
         yield from pieces.end()
 
-    def _beside(self, pair: Pair[Checkpoint], request: Mapping[str, Any]) -> Steps[Description]:
-        if request.get("streamer") is not None:
-            raise OptionError("streamer: images side by side have none, use describe")
-        return self._request(pair, **request)
-
-    def _request(
+    def _beside(
         self,
         pair: Pair[Checkpoint],
-        *,
         image: Any,
-        task: Task = "caption",
-        prompt: str | None = None,
-        hypothesis: str | Sequence[int] | None = None,
-        grounding: bool | float = False,
-        temperature: float = 0.0,
-        seed: int | None = None,
-        streamer: Any = None,
-        generation_config: Any = None,
-        logits_processor: Sequence[Any] | None = None,
-        stopping_criteria: Sequence[Any] | None = None,
+        request: VisionRequest = ASKED_NOTHING,
         **options: Any,
+    ) -> Steps[Description]:
+        request = request.having(options).apart
+        if request.streamer is not None:
+            raise OptionError("streamer: images side by side have none, use describe")
+        return self._request(pair, image, request)
+
+    def _request(
+        self, pair: Pair[Checkpoint], image: Any, request: VisionRequest
     ) -> Steps[Description]:
         """One request that leaves its passes to whoever runs them."""
         if self._closed:
             raise OptionError("this viewer is closed: load a new one")
-        if task not in TASKS:
-            raise OptionError(f"task: found {task!r}, expected one of {', '.join(TASKS)}")
-        if task == "answer" and prompt is None:
+        if request.task not in TASKS:
+            raise OptionError(f"task: found {request.task!r}, expected one of {', '.join(TASKS)}")
+        if request.task == "answer" and request.prompt is None:
             raise OptionError("answer: found no question, expected one")
-        if not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
-            raise OptionError(f"temperature: found {temperature!r}, expected a number, 0 or more")
-        threshold = threshold_of(grounding)
+        warmth = request.temperature
+        if not isinstance(warmth, int | float) or not 0 <= warmth < math.inf:
+            raise OptionError(f"temperature: found {warmth!r}, expected a number, 0 or more")
+        threshold_of(request.grounding)
         images = open_images(image if isinstance(image, list | tuple) else [image])
-        look = Look(
-            images=images,
-            instruction=Instruction(task, prompt),
-            temperature=temperature,
-            seed=seed,
-            config=generation_config,
-            options={name: value for name, value in options.items() if value is not None},
-            processors=logits_processor or (),
-            criteria=stopping_criteria or (),
-            streamer=streamer,
-            grounding=threshold is not None,
-            **self._expected(task, images, hypothesis),
-        )
-        seen = yield from looking(pair, look)
-        return description_of(seen, look, threshold)
+        request, reading_s, note = self._with_expected(images, request)
+        return (yield from looking(pair, images, request, reading_s, note))
 
-    def _expected(
-        self, task: Task, images: Sequence[Image], given: str | Sequence[int] | None
-    ) -> dict[str, Any]:
-        """What a drafter is told to expect, as `Look` takes it.
+    def _with_expected(
+        self, images: Sequence[Image], request: VisionRequest
+    ) -> tuple[VisionRequest, float, str | None]:
+        """The request with what a drafter is told to expect; seconds of reading; what to note.
 
         Raises:
             OptionError: nothing was given and nobody could find out; Tesseract isn't installed.
             DraftError: Tesseract failed.
         """
+        task, given = request.task, request.hypothesis
         alone = isinstance(self.draft, HypothesisDraft)
         needed = any(isinstance(draft, HypothesisDraft) for draft in drafts_of(self.draft))
         if given is None and alone and task != "read":
@@ -311,7 +300,7 @@ class Viewer(Loaded[Checkpoint, Description]):
                 "read can be read by another first"
             )
         if given != TESSERACT and not (given is None and needed and task == "read"):
-            return {"hypothesis": given}
+            return request, 0.0, None
         if len(images) != 1:
             raise OptionError(f"{len(images)} images: Tesseract reads one, give reading= as a text")
         start = time.perf_counter()
@@ -319,7 +308,19 @@ class Viewer(Loaded[Checkpoint, Description]):
         reading = read_page(page, TESSERACT if given == TESSERACT else "auto")
         note = f"nothing was drafted: {reading.reason}" if reading.reason else None
         seconds = time.perf_counter() - start
-        return {"hypothesis": reading.text, "reading_s": seconds, "note": note}
+        return replace(request, hypothesis=reading.text), seconds, note
+
+
+def asking(options: Mapping[str, Any], **said: Any) -> VisionRequest:
+    """A request with what a method's name and arguments say of it.
+
+    Raises:
+        OptionError: an option says it again.
+    """
+    for name in said:
+        if name in options:
+            raise OptionError(f"{name}: this method says it already, leave it out or use describe")
+    return ASKED_NOTHING.having({**options, **said})
 
 
 def paired(images: Iterable[Any], readings: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
@@ -339,24 +340,3 @@ def paired(images: Iterable[Any], readings: Iterable[Any]) -> Iterator[tuple[Any
 def drafts_of(draft: Draft) -> tuple[Draft, ...]:
     """The kinds of drafter that take turns, or the only one."""
     return draft.drafts if isinstance(draft, SwitchDraft) else (draft,)
-
-
-def reading_of(page: Page, reader: str | None) -> str | None:
-    """What is known of a page before it is read, as `Viewer.read` takes it.
-
-    Args:
-        page: of a document.
-        reader: "pdf", "tesseract", "none", a text, or None: the text layer where there is one.
-
-    Example:
-        >>> from PIL import Image
-        >>> nothing = Image.new("RGB", (1, 1))
-        >>> layered, bare = Page(1, nothing, "One."), Page(2, nothing)
-        >>> [reading_of(layered, reader) for reader in (None, "pdf", "tesseract", "none")]
-        ['One.', 'One.', 'tesseract', '']
-        >>> [reading_of(bare, reader) for reader in (None, "pdf")]
-        [None, '']
-    """
-    layer = tidy(page.text)
-    known = {None: layer or None, "pdf": layer, "none": ""}
-    return known.get(reader, reader)
