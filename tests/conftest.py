@@ -2,7 +2,7 @@
 
 import os
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import compress
 from operator import not_
@@ -63,9 +63,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         functions[item.nodeid.partition("[")[0]][item] = values(item)
     for cases in functions.values():
-        unseen = set().union(*cases.values())
+        unseen, taken = set().union(*cases.values()), Counter[tuple[object, ...]]()
         while unseen:
-            unseen -= cases.pop(max(cases, key=lambda item: len(cases[item] & unseen)))
+            best = max(
+                cases, key=lambda i: (len(cases[i] & unseen), -sum(taken[v] for v in cases[i]))
+            )
+            taken.update(cases[best])
+            unseen -= cases.pop(best)
         for item in cases:
             if cases[item]:
                 item.add_marker("grid")

@@ -106,7 +106,7 @@ def test_token_and_block_are_one_rule_for_a_single_drafted_unit() -> None:
 
 def test_block_keeps_at_least_as_much_as_token_on_average() -> None:
     gains = []
-    for seed in range(8):
+    for seed in range(4):
         rng = np.random.default_rng(seed)
         target, draft = random_model(rng, 3, 4), random_model(rng, 3, 4)
         for length in (1, 2, 3):

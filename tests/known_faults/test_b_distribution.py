@@ -28,7 +28,7 @@ def test_B3_temperature_holds_for_verified_units(temperature: float) -> None:
     """Nearly cold draws are nearly greedy, whatever drafts."""
     plain = shared().generate(features(), language="en", max_new_tokens=8)
     agreeing = 0
-    for seed in range(12):
+    for seed in range(4):
         for draft in ("none", shared(11)):
             made = mmspec.generate(
                 shared(),
@@ -42,7 +42,7 @@ def test_B3_temperature_holds_for_verified_units(temperature: float) -> None:
             )
             width = min(made.sequences.shape[1], plain.shape[1])
             agreeing += bool(torch.equal(made.sequences[:, :width], plain[:, :width]))
-    assert (agreeing >= 20) if temperature < 0.1 else (agreeing < 12), agreeing
+    assert (agreeing >= 7) if temperature < 0.1 else (agreeing < 4), agreeing
 
 
 def test_B4_a_warm_drafter_is_not_the_argmax() -> None:

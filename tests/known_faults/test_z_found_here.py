@@ -105,20 +105,21 @@ def test_Z3_no_block_passes_the_last_position(drafter: str) -> None:
 
 
 @with_three
-def test_Z4_a_criterion_is_asked_at_every_unit_of_a_block(drafter: str) -> None:
-    for position in range(1, 8):
-        made = equal(shared(), drafter, 6, stopping_criteria=[StopAt(plain_ids()[position])])
-        assert emitted(made.sequences)[-1] == plain_ids()[position]
+@pytest.mark.parametrize("position", range(1, 8))
+def test_Z4_a_criterion_is_asked_at_every_unit_of_a_block(drafter: str, position: int) -> None:
+    unit = plain_ids()[position]
+    made = equal(shared(), drafter, 6, stopping_criteria=[StopAt(unit)])
+    assert emitted(made.sequences)[-1] == unit
 
 
 @with_three
-def test_Z4_a_criterion_that_counts_its_calls(drafter: str) -> None:
+@pytest.mark.parametrize("calls", [1, 2, 5, 9])
+def test_Z4_a_criterion_that_counts_its_calls(drafter: str, calls: int) -> None:
     from .support import said, speculated
 
-    for calls in (1, 2, 5, 9):
-        want = said(shared(), stopping_criteria=[StopAfterCalls(calls)])
-        got = speculated(shared(), drafter, 6, stopping_criteria=[StopAfterCalls(calls)])
-        same_ids(got.sequences, want)
+    want = said(shared(), stopping_criteria=[StopAfterCalls(calls)])
+    got = speculated(shared(), drafter, 6, stopping_criteria=[StopAfterCalls(calls)])
+    same_ids(got.sequences, want)
 
 
 def test_Z5_prompt_marks_are_never_drafted() -> None:

@@ -215,17 +215,19 @@ class TestWhole:
         for chunk in said.chunks:
             assert list(chunk.ids) == generated(whole.model, samples, chunk, language="en")
 
+    @pytest.mark.parametrize("overlap_s", [0.0, 0.2])
     @pytest.mark.parametrize("seconds", [1.0, 1.4, 1.401, 1.0 + 1 / RATE])
-    def test_exact_multiples_and_a_very_short_rest(self, seconds: float, loaded: Loaded) -> None:
+    def test_exact_multiples_and_a_very_short_rest(
+        self, seconds: float, overlap_s: float, loaded: Loaded
+    ) -> None:
         samples = np.resize(speech(7, 2.1), round(seconds * RATE))
-        for overlap_s in (0.0, 0.2):
-            whole = loaded("overlap")
-            said = whole.transcribe(
-                samples, sampling_rate=RATE, language="en", chunk_s=0.5, overlap_s=overlap_s
-            )
-            assert said.chunks[-1].end_s == pytest.approx(len(samples) / RATE)
-            for chunk in said.chunks:
-                assert list(chunk.ids) == generated(whole.model, samples, chunk, language="en")
+        whole = loaded("overlap")
+        said = whole.transcribe(
+            samples, sampling_rate=RATE, language="en", chunk_s=0.5, overlap_s=overlap_s
+        )
+        assert said.chunks[-1].end_s == pytest.approx(len(samples) / RATE)
+        for chunk in said.chunks:
+            assert list(chunk.ids) == generated(whole.model, samples, chunk, language="en")
 
 
 class TestChunking:
