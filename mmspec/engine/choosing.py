@@ -142,7 +142,7 @@ class Chooser:
             choices, drawn = torch.stack((own, self._lawful(rows))).tolist()
             path, unit = acceptance.walk(choices, proposal.ids, proposal.parents)
             for depth, row in enumerate([0, *(index + 1 for index in path)]):
-                _check_drawn(drawn[row], start + depth)
+                check_drawn(drawn[row], start + depth)
         elif self.rule(proposal) == "grouped":
             return self._decide_by_groups(rows, proposal)
         else:
@@ -195,7 +195,7 @@ class Chooser:
         lawful = self._lawful(rows).cumprod(0)[decision.accepted]
         parts = torch.stack((decision.accepted, decision.next_ids, lawful))
         accepted, unit, drawn = parts.flatten().tolist()
-        _check_drawn(drawn, start + accepted)
+        check_drawn(drawn, start + accepted)
         return accepted, unit
 
     def _lawful(self, rows: Tensor) -> Tensor:
@@ -241,7 +241,7 @@ class Chooser:
         return acceptance.gumbel(self._sampling.seed, positions, rows.shape[-1], rows.device)
 
 
-def _check_drawn(drawn: int, position: int) -> None:
+def check_drawn(drawn: bool | int, position: int) -> None:
     """Raise where a unit was drawn from no law, as transformers' sampling does.
 
     Raises:

@@ -57,9 +57,10 @@ class Question:
     def model(self) -> Any:
         return model_of(self.kind, "target", self.change)
 
-    def given(self) -> tuple[Inputs, dict[str, Any]]:
+    def given(self, *, without: tuple[str, ...] = ()) -> tuple[Inputs, dict[str, Any]]:
         """Inputs and options, new ones at every call: a call may write into them."""
         inputs, options = copy.deepcopy((self.inputs, self.options))
+        options = {name: value for name, value in options.items() if name not in without}
         if self.as_config:
             config = copy.deepcopy(self.model.generation_config)
             moved = {name: options.pop(name) for name in [*options] if hasattr(config, name)}

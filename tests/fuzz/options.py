@@ -202,7 +202,7 @@ def _table(kind: Kind, name: str) -> dict[str, tuple[float, Draw]]:
     return OPTIONS | (OF_WHISPER if kind.group == "whisper" else {})
 
 
-def _mode(d: Drawing) -> tuple[str, dict[str, Any]]:
+def _mode(d: Drawing, name: str) -> tuple[str, dict[str, Any]]:
     """How units are drawn, and the options that say so."""
     mode = d.random.choices(["greedy", "cold", "keyed"], [7, 2, 2])[0]
     if mode == "greedy":
@@ -212,7 +212,9 @@ def _mode(d: Drawing) -> tuple[str, dict[str, Any]]:
     options: dict[str, Any] = {"do_sample": True}
     if mode == "cold":
         options |= d.one({"temperature": 1e-5}, {"top_k": 1}, {"temperature": 1e-5, "top_k": 0})
-    else:
+    if mode == "cold" and name == "dia":  # it isn't sampled below a temperature of 1
+        options = {"do_sample": True, "top_k": 1}
+    if mode == "keyed":
         options |= d.one({}, {"temperature": 0.7}, {"top_k": 5}, {"temperature": 2.0, "top_k": 0})
     if d.perhaps(0.2) and d.kind.group != "voice":
         options["num_return_sequences"] = d.one(1, 2, 3)
@@ -233,7 +235,7 @@ def drawn(random: Random, name: str, kind: Kind, prompt: int) -> tuple[str, dict
         `generate` is given beside the inputs.
     """
     d = Drawing(random, kind, prompt)
-    mode, options = _mode(d)
+    mode, options = _mode(d, name)
     for option, (chance, draw) in _table(kind, name).items():
         if d.perhaps(chance * 0.7):
             options.setdefault(option, draw(d))

@@ -23,19 +23,24 @@ from mmspec.engine.frames import (
     FrameChooser,
     FrameProcessors,
 )
+from mmspec.engine.frames.lawless import Lawless
+from mmspec.errors import ModelError
 from mmspec.prefix import Frame, FramePrefix
 from mmspec.proposals.frames import FrameModelDrafter, HeadsDrafter, LookupDrafter
 from tests.engine.test_frame_choosing import GAP, distance, law_of, law_of_rows, law_of_sessions
 from tests.engine.test_frame_choosing import small as small_case
+from tests.engine.test_frame_lawless import broken_at
 from tests.frame_toys import (
     ORDERS,
     K,
     ToyChain,
     case,
     decode,
+    garbage,
     model,
     open_session,
     ordinary,
+    recalling,
 )
 
 from .catching import (
@@ -177,7 +182,22 @@ def lookup_finds_the_latest_continuation() -> None:
     expect(found == ((1, 1), (2, 2)), "the continuation is a frame off")
 
 
+def nothing_is_drawn_from_no_law() -> None:
+    for order, frame in itertools.product(("known rows", "depth"), (5, 9)):
+        whole = case(order)
+        given = broken_at(whole, 1, -torch.inf, frame)
+        for drafts in (garbage(), recalling(ordinary(whole, seed=3).frames, whole.prompt)):
+            opened = open_session(given, drafts, 4, sampling=Sampling(sample=True, seed=3))
+            try:
+                opened.session.run()
+            except ModelError as error:
+                expect(f"at position {frame}:" in str(error), "another frame is named")
+            else:
+                expect(False, "a code was drawn from scores that are no law")
+
+
 CHECKS: list[Check] = [
+    nothing_is_drawn_from_no_law,
     greedy_frames_are_ordinary,
     seeded_frames_are_the_same_for_every_drafter,
     a_copy_is_accepted_and_fed_once,
@@ -399,7 +419,29 @@ def lookup_one_frame_late(patch: Patch) -> None:
     patch.setattr(LookupDrafter, "_find", mutant)
 
 
+def what_was_drawn_not_looked_at(patch: Patch) -> None:
+    patch.setattr(Lawless, "check", lambda self, decision, start: None)
+
+
+def rows_behind_the_draft_not_looked_at(patch: Patch) -> None:
+    check = Lawless.check
+
+    def taught_only(self: Any, decision: Any, start: int) -> None:
+        self._asked.clear()
+        check(self, decision, start)
+
+    patch.setattr(Lawless, "check", taught_only)
+
+
+def named_by_its_place_in_the_round(patch: Patch) -> None:
+    check = Lawless.check
+    patch.setattr(Lawless, "check", lambda self, decision, start: check(self, decision, 0))
+
+
 MUTANTS: list[Mutant] = [
+    (what_was_drawn_not_looked_at, nothing_is_drawn_from_no_law, "drawn from scores"),
+    (rows_behind_the_draft_not_looked_at, nothing_is_drawn_from_no_law, "drawn from scores"),
+    (named_by_its_place_in_the_round, nothing_is_drawn_from_no_law, "another frame"),
     (padding_counted, padding_counts_nowhere, "counted as judged"),
     (padding_decided, greedy_frames_are_ordinary, "frames differ"),
     (forced_cells_as_drafted, greedy_frames_are_ordinary, "frames differ"),

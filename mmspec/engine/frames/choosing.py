@@ -13,6 +13,7 @@ from mmspec.acceptance import frames as rules
 from mmspec.acceptance.frames import FREE, Coins, FrameDecision, FrameProposal
 from mmspec.engine.approximating import Approximating
 from mmspec.engine.choosing import Sampling
+from mmspec.engine.frames.lawless import Lawless
 from mmspec.engine.frames.layout import Layout
 from mmspec.engine.processing import Processors
 from mmspec.prefix import Frame, FramePrefix
@@ -97,12 +98,25 @@ class FrameChooser:
 
         Returns:
             (indices of the accepted frames, the recovered or bonus frame).
+
+        Raises:
+            ModelError: a code would have to be drawn from scores that are no law.
         """
         scored = self._scored(rows, proposal, prefix)
+        if not self._sampling.sample:  # nothing is drawn: the library takes the first or NaN, too
+            return _said(self._judged(scored, proposal, prefix))
+        lawless = Lawless(scored)
+        decision = self._judged(lawless.judged, proposal, prefix)
+        lawless.check(decision, len(prefix))
+        return _said(decision)
+
+    def _judged(
+        self, scored: FrameProposal, proposal: Proposal, prefix: FramePrefix
+    ) -> FrameDecision:
         self.approximating.begin(len(prefix) - prefix.prompt_length)
         rule = self.rule(proposal)
         if rule == "grouped":
-            return _said(self.approximating.judge(scored))
+            return self.approximating.judge(scored)
         if rule == "greedy":
             decision = rules.greedy(scored)
         elif rule == "keyed":
@@ -110,7 +124,7 @@ class FrameChooser:
         else:
             decision = SAMPLING_RULES[rule](scored, Coins(self._generator))
         self.approximating.judged_exactly(decision.accepted + 1)
-        return _said(decision)
+        return decision
 
     def laid_out(self, proposal: Proposal, prefix: FramePrefix) -> Proposal:
         """The proposal with the marks that its frames are forced to, whatever stood there.
