@@ -143,6 +143,21 @@ class _Snapshots:
         self.before = []
 
 
+class Wrapped(LogitsProcessor):
+    """A processor that is shown other ids than a session's; its memory is that of the one inside.
+
+    Attributes:
+        processor: the one inside, the caller's own object.
+    """
+
+    def __init__(self, processor: Any) -> None:
+        self.processor = processor
+
+
+def _inside(processor: Any) -> Any:
+    return processor.processor if isinstance(processor, Wrapped) else processor
+
+
 class Processors:
     """A request's logits processors, evaluated over blocks.
 
@@ -174,8 +189,9 @@ class Processors:
 
     def _add_by_row(self, processor: LogitsProcessor) -> None:
         self._steps.append((processor, None))
-        if type(processor) not in MEMORYLESS and type(processor) not in OBSERVERS:
-            self._add_memory(processor)
+        inside = _inside(processor)
+        if type(inside) not in MEMORYLESS and type(inside) not in OBSERVERS:
+            self._add_memory(inside)
 
     def _add_memory(self, processor: LogitsProcessor) -> None:
         try:
@@ -242,7 +258,8 @@ class Processors:
     def _row_by_row(
         self, processor: LogitsProcessor, rows: Tensor, prefix: Prefix, start: int
     ) -> Tensor:
-        memory = next((m for m in self._with_memory if m.processor is processor), None)
+        inside = _inside(processor)
+        memory = next((m for m in self._with_memory if m.processor is inside), None)
         done: list[Tensor] = []
         for offset in range(len(rows)):
             if memory is not None and not self._remember(memory):
@@ -274,7 +291,7 @@ class Processors:
 
     def fork(self) -> Processors:
         """An independent copy for a drafter, with the present memories: no object is shared."""
-        changing = [p for p in self._processors if type(p) not in OBSERVERS]
+        changing = [p for p in self._processors if type(_inside(p)) not in OBSERVERS]
         return self._like(LogitsProcessorList([_processor_copy(p) for p in changing]))
 
     def _like(self, processors: LogitsProcessorList) -> Processors:
@@ -298,6 +315,9 @@ def _by_reference(processor: Any, owner: Any) -> dict[int, Any]:
 
 def _processor_copy(processor: Any) -> Any:
     twin = copy.copy(processor)
+    if isinstance(processor, Wrapped):
+        twin.processor = _processor_copy(processor.processor)
+        return twin
     vars(twin).update(_memory_of(processor, twin))
     return twin
 

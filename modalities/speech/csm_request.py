@@ -21,7 +21,7 @@ from transformers import (
 
 from mmspec.compat import prepared_config
 from mmspec.engine.frames import register_frame_form
-from mmspec.engine.processing import IGNORES_PREFIX
+from mmspec.engine.processing import IGNORES_PREFIX, Wrapped
 from mmspec.errors import InputError, OptionError
 from mmspec.modalities.speech.depth import PLACE, only_best
 from mmspec.modalities.speech.preparation import check_guidance, shadow
@@ -155,14 +155,15 @@ def _only_best(processor: Any, codebooks: int) -> Any:
     return only_best
 
 
-class _Shown(LogitsProcessor):
+class _Shown(Wrapped):
     """A processor that is shown ids as CSM's loop shows them: its prompt, then frames `[1, n, K]`.
 
     A text is shown in front of the first frame only, then it is gone.
     """
 
     def __init__(self, processor: Any, prompt: Tensor) -> None:
-        self.processor, self.prompt = processor, prompt
+        super().__init__(processor)
+        self.prompt = prompt
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Process `[1, V]` behind frames `[K, n]`."""
