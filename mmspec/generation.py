@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers.generation import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 from transformers.generation import logits_process as hf
@@ -43,6 +44,7 @@ from mmspec.modalities.rows import Row, filled_up, padded, steps_of_scores
 from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
 from mmspec.modalities.speech.family import Asked
 from mmspec.modalities.speech.generate import generated
+from mmspec.modalities.vlm.batch_view import as_in_batch
 from mmspec.modalities.vlm.checkpoint import Checkpoint
 from mmspec.modalities.vlm.generate import (
     begin_apart,
@@ -50,6 +52,7 @@ from mmspec.modalities.vlm.generate import (
     handed_on,
     of_row,
     prompt_length,
+    wanted,
 )
 from mmspec.modalities.vlm.preparation import Prepared, check_mode, with_stop_strings
 from mmspec.modalities.vlm.towers import Runs, watched
@@ -63,7 +66,9 @@ from mmspec.modalities.whisper_window import Pair
 from mmspec.report import Report
 from mmspec.streaming import HandedOn
 
-ROW_CRITERIA = frozenset({EosTokenCriteria, MaxLengthCriteria, StopStringCriteria})
+NOTHING = torch.empty(0, dtype=torch.long)
+
+ROW_CRITERIA: frozenset[type] = frozenset({EosTokenCriteria, MaxLengthCriteria, StopStringCriteria})
 """Criteria that judge every row of a batch by itself."""
 
 LOOK_AT_INPUTS = frozenset(
@@ -151,6 +156,11 @@ class CustomGenerate:
     ) -> Any:
         """What transformers calls in place of its own loop."""
         adapter_for(model.config.model_type)
+        if model.config.model_type in SPEAKING:
+            raise OptionError(
+                f"{type(model).__name__} says codes, which no loop of another's is made for: call "
+                "mmspec.generate, or mmspec.load"
+            )
         check_mode(generation_config)
         call = Prepared(
             model,
@@ -254,7 +264,10 @@ class CustomGenerate:
         unknown = [type(p).__name__ for p in call.processors or () if not _row_by_row(p)]
         unknown += [type(c).__name__ for c in call.criteria or () if type(c) not in ROW_CRITERIA]
         reason = None
-        if call.model.config.model_type == "whisper" and not has_encoder(call.model):
+        heard = call.inputs.get("encoder_outputs") if rows_share else None
+        if heard is not None and len(heard.last_hidden_state) not in (1, rows):
+            reason = f"encoder states of {len(heard.last_hidden_state)} rows, prompts of {rows}"
+        elif call.model.config.model_type == "whisper" and not has_encoder(call.model):
             reason = "a decoder without an encoder, which hears nothing"
         elif rows > 1 and streams:
             reason = "a streamer gets a unit of every row at once"
@@ -464,22 +477,29 @@ def _row_after_row(
     if times > 1:
         options["num_return_sequences"] = 1
     rows = [row for row in family.rows(model, inputs) for _ in range(times)]
-    if len(rows) > 1 and (streamer is not None or begin_apart(model, inputs, options)):
+    widest = prompt_length(model, inputs)
+    padded = any(prompt_length(model, row) < widest for row in rows)
+    penalty = wanted(model, options, "encoder_repetition_penalty")  # on the padding, too
+    at_once = streamer is not None or begin_apart(model, inputs, options)
+    if len(rows) > 1 and (at_once or (padded and penalty not in (None, 1.0))):
         if times > 1:
             options["num_return_sequences"] = times
         return _as_one_call(model, loop, inputs, streamer, options)
     start_s = time.monotonic()
     for loop.row, loop.inputs in enumerate(rows):
-        padding = prompt_length(model, inputs) - prompt_length(model, loop.inputs)
+        padding = widest - prompt_length(model, loop.inputs)
         asked = of_row(model, options, padding, time.monotonic() - start_s if loop.row else 0.0)
         if loop.row + 1 < len(rows):  # what one row taught a processor is no other row's business
             asked = with_copies(asked)
+        # A prompt comes back as wide as it was given, whatever it was padded with; the caller's
+        # code sees it so, too.
+        prompt = loop.row // times
+        in_front = inputs["input_ids"][prompt, :padding] if padding else NOTHING
+        asked = as_in_batch(asked, prompt, in_front[None], _row_by_row, ROW_CRITERIA)
         clock = Clock(model.device)
         with watched(family.encoders(model), clock) as runs:
             loop.preparation = runs, clock
             output = model.generate(**loop.inputs, custom_generate=loop, streamer=streamer, **asked)
         ids = output if isinstance(output, Tensor) else output["sequences"]
-        # A prompt comes back as wide as it was given, whatever it was padded with.
-        in_front = inputs["input_ids"][loop.row // times, :padding].tolist() if padding else []
-        sequences.append([*in_front, *ids[0].tolist()])
+        sequences.append([*in_front.tolist(), *ids[0].tolist()])
     return filled_up(sequences, loop.pad, model.device)
