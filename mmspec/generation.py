@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers.generation import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 from transformers.generation import logits_process as hf
@@ -38,6 +39,7 @@ from mmspec.engine.processor_copies import with_copies
 from mmspec.engine.stats import Account
 from mmspec.errors import OptionError
 from mmspec.modalities import adapter_for, task_of
+from mmspec.modalities.base.batch_view import as_in_batch
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.encoder_runs import Runs, watched
 from mmspec.modalities.base.generate import (
@@ -65,7 +67,9 @@ from mmspec.modalities.whisper.window import Pair
 from mmspec.report.report import Report
 from mmspec.streaming import HandedOn
 
-ROW_CRITERIA = frozenset({EosTokenCriteria, MaxLengthCriteria, StopStringCriteria})
+NOTHING = torch.empty(0, dtype=torch.long)
+
+ROW_CRITERIA: frozenset[type] = frozenset({EosTokenCriteria, MaxLengthCriteria, StopStringCriteria})
 """Criteria that judge every row of a batch by itself."""
 
 LOOK_AT_INPUTS = frozenset(
@@ -492,8 +496,9 @@ def _row_after_row(
     rows = [row for row in family.rows(model, inputs) for _ in range(times)]
     widest = prompt_length(model, inputs)
     padded = any(prompt_length(model, row) < widest for row in rows)
+    penalty = wanted(model, options, "encoder_repetition_penalty")  # on the padding, too
     at_once = streamer is not None or begin_apart(model, inputs, options)
-    if len(rows) > 1 and (at_once or _sees_its_batch(model, options, padded)):
+    if len(rows) > 1 and (at_once or (padded and penalty not in (None, 1.0))):
         if times > 1:
             options["num_return_sequences"] = times
         return _as_one_call(model, loop, inputs, streamer, options)
@@ -503,12 +508,15 @@ def _row_after_row(
         asked = of_row(model, options, padding, time.monotonic() - start_s if loop.row else 0.0)
         if loop.row + 1 < len(rows):  # what one row taught a processor is no other row's business
             asked = with_copies(asked)
+        # A prompt comes back as wide as it was given, whatever it was padded with; the caller's
+        # code sees it so, too.
+        prompt = loop.row // times
+        in_front = inputs["input_ids"][prompt, :padding] if padding else NOTHING
+        asked = as_in_batch(asked, prompt, in_front[None], _row_by_row, ROW_CRITERIA)
         clock = Clock(model.device)
         with watched(family.encoders(model), clock) as runs:
             loop.preparation = runs, clock
             output = model.generate(**loop.inputs, custom_generate=loop, streamer=streamer, **asked)
         ids = output if isinstance(output, Tensor) else output["sequences"]
-        # A prompt comes back as wide as it was given, whatever it was padded with.
-        in_front = inputs["input_ids"][loop.row // times, :padding].tolist() if padding else []
-        sequences.append([*in_front, *ids[0].tolist()])
+        sequences.append([*in_front.tolist(), *ids[0].tolist()])
     return filled_up(sequences, loop.pad, model.device)

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from transformers.utils import ModelOutput
 
 from mmspec.errors import InputError
 from mmspec.kernels import PackedLinears
@@ -112,13 +113,19 @@ def rows_of(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
             f"{one} has {most} rows, {other} has {fewest}: let the model's processor make both "
             "together"
         )
-    count = next(iter(counts), 1)
+    count = max(next(iter(counts), 1), _encoded_rows(others))
     if count > 1:
         _check_plain(others, count)
     return [
         {**{name: value[row : row + 1].clone() for name, value in tensors.items()}, **others}
         for row in range(count)
     ]
+
+
+def _encoded_rows(inputs: Mapping[str, Any]) -> int:
+    """Rows of images that were encoded already; 1 where none were."""
+    encoded = inputs.get("encoder_outputs")
+    return len(encoded[0]) if isinstance(encoded, tuple | ModelOutput) else 1
 
 
 def _check_plain(inputs: Mapping[str, Any], count: int) -> None:

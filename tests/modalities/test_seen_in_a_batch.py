@@ -20,6 +20,7 @@ import mmspec
 from mmspec import generation
 
 from . import tiny as whisper
+from . import tiny_crossing
 from .drafting import same_ids
 from .prefix_runs import model_of
 from .speech import bed_higgs_audio as higgs
@@ -74,6 +75,8 @@ def test_a_padded_batch(name: str) -> None:
     for seed in range(4):
         want, got = both(OPTIONS[name], "text", "images", seed=seed)
         same_ids(got.sequences, want)
+        left_to_the_library = name == "a penalty on the prompt"
+        assert len(got.reports) == (0 if left_to_the_library else len(want))
 
 
 def test_a_function_of_rows_beside_rows_of_one_length() -> None:
@@ -89,11 +92,26 @@ def test_what_sees_nothing_of_the_padding_is_speculated_upon() -> None:
         assert len(got.reports) == 2
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_without_the_guard_ids_would_be_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation, "_sees_its_batch", lambda model, options, padded: False)
+@pytest.mark.parametrize("name", ["a processor", "a criterion", "a function of rows"])
+def test_shown_its_row_alone_it_would_say_something_else(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tests above see the fault that they are for."""
+    monkeypatch.setattr(generation, "as_in_batch", lambda options, *of_row: options)
     pairs = [both(OPTIONS[name], "text", "images", seed=seed) for seed in range(4)]
     assert not all(torch.equal(got.sequences, want) for want, got in pairs)
+
+
+def test_images_that_were_encoded_already_are_counted() -> None:
+    """They are no tensor with an axis of rows, and only the first was decoded once."""
+    model = tiny_crossing.tiny("trocr")
+    with torch.no_grad():
+        pixels = tiny_crossing.inputs("trocr", model, "image", rows=3)["pixel_values"]
+        three, one = (model.get_encoder()(some) for some in (pixels, pixels[:1]))
+    with pytest.raises(mmspec.MMSpecError, match=r"encoder_outputs: .* of 3 rows"):
+        mmspec.generate(model, {"encoder_outputs": three}, max_new_tokens=3)
+    got = mmspec.generate(model, {"encoder_outputs": one}, max_new_tokens=3).sequences
+    same_ids(got, model.generate(encoder_outputs=one, max_new_tokens=3))
 
 
 def test_a_loop_for_a_model_that_speaks_is_refused_in_a_line() -> None:
