@@ -6,6 +6,8 @@ whoever writes through memory that is shared.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import xxhash
 from torch import Tensor
@@ -26,5 +28,6 @@ def digest(*weights: Tensor) -> int:
     found = xxhash.xxh3_64()
     for weight in weights:
         rows = weight.detach().contiguous().cpu()
-        found.update(memoryview(rows.view(torch.uint8).numpy()))
+        content: Any = rows.view(torch.uint8).numpy()
+        found.update(content)
     return found.intdigest()

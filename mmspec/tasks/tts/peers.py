@@ -145,7 +145,8 @@ class TransformersPeer:
         Raises:
             ModelError: it returns something else.
         """
-        model, family = self._speaker.model, self._speaker.checkpoint.family
+        family: Any = self._speaker.checkpoint.family
+        model = self._speaker.model
         if isinstance(family, TellsCodes):
             return family.library_codes(model, inputs, **options)
         made: Any = model.generate(**inputs, **options)
