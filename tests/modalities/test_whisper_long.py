@@ -18,8 +18,8 @@ from mmspec.engine import Steps
 from mmspec.errors import InputError, OptionError
 from mmspec.loading import sample_path
 from mmspec.modalities.media.audio import load_audio
+from mmspec.modalities.whisper import features as whisper_features
 from mmspec.modalities.whisper.checkpoint import Whisper
-from mmspec.modalities.whisper.checkpoint import features as whisper_features
 from mmspec.modalities.whisper.decode import Recognition
 from mmspec.modalities.whisper.draft import ModelDraft
 from mmspec.modalities.whisper.fallback import Fallback, Verdict
