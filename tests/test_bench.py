@@ -37,7 +37,7 @@ def command(capsys: pytest.CaptureFixture[str]) -> Here:
 
 
 class Scripted:
-    """A contender that takes as long as it is told, and writes down when it was called."""
+    """A peer that takes as long as it is told, and writes down when it was called."""
 
     def __init__(self, name: str, seconds: float, log: list[str], ids: Any = (1, 2)) -> None:
         self.name = name
@@ -68,7 +68,7 @@ class TestMeasuring:
         assert {row[0] for row in rows[2:]} == {"a", "b", "c"}
         assert [len(run) for run in members[0].outcomes] == [2, 2, 2]
 
-    def test_a_contender_that_raises_is_out_and_says_why(self) -> None:
+    def test_a_peer_that_raises_is_out_and_says_why(self) -> None:
         log: list[str] = []
         good, bad = Scripted("good", 1.0, log), Scripted("bad", 1.0, log)
         bad.fail_at = 4

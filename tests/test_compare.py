@@ -140,13 +140,13 @@ class TestDifferences:
 
     def test_a_tie_is_named(self) -> None:
         ours, request = transcriber(), TranscriptionRequest(language="en")
-        contender = MMSpecPeer(ours, "ours")
-        first = contender.run(speech(), request).ids[0]
+        peer = MMSpecPeer(ours, "ours")
+        first = peer.run(speech(), request).ids[0]
         twin = 5 if first != 5 else 6
         with torch.no_grad():  # two tokens that the target can't tell apart
             weights = ours.model.get_output_embeddings().weight
             weights[twin] = weights[first]
-        heard = contender.run(speech(), request)
+        heard = peer.run(speech(), request)
         (peer,) = {first, twin} - {heard.ids[0]}
         other = Outcome((peer, *heard.ids[1:]), "", 1.0, 1.0)
         found = Comparer(ours, ["hf"]).difference(speech(), request, heard, other)

@@ -102,8 +102,8 @@ class TestPeers:
         )
         for sound, times in ((False, 0), (True, 2)):
             request = SpeechRequest(seconds=0.2, temperature=0.0, sound=sound)
-            for contender in (MMSpecPeer(ours, "ours"), TransformersPeer(ours, "hf")):
-                contender.run(TEXT, request)
+            for peer in (MMSpecPeer(ours, "ours"), TransformersPeer(ours, "hf")):
+                peer.run(TEXT, request)
             assert heard == [20] * times
 
     def test_the_model_is_left_as_it_was(self, target: Any) -> None:

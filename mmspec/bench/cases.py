@@ -23,7 +23,7 @@ class Case:
         subject: mono float32 samples at 16 kHz, or an image, read before anything is timed.
         reference: what is really said or to be seen, None where nobody wrote it down.
         hypotheses: a hypothesis by hypothesis file.
-        request: what every contender is asked.
+        request: what every peer is asked.
         facts: what else freezes the case in a result file.
     """
 

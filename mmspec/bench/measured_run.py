@@ -21,7 +21,7 @@ BENCH_VERSION = 1
 
 @dataclass(frozen=True)
 class LineUp:
-    """The contenders; all share one target in memory.
+    """Who takes part; all share one target in memory.
 
     Attributes:
         ours: mmspec with each drafter.
@@ -63,8 +63,8 @@ def line_up(
         beside = list(common)
         if "hf-assisted" in peers:
             assisted = Measured(peers_of(one).assisted(one))
-            if assisted.contender.why_not is None:
-                assisted.contender.name += f" {name}"
+            if assisted.peer.why_not is None:
+                assisted.peer.name += f" {name}"
             beside.append(assisted)
             everyone.append(assisted)
         pairs += [(member, peer) for peer in beside]
@@ -100,7 +100,7 @@ class Result:
     cases: Sequence[Case]
     ours: Sequence[dict[str, Any]]
     versus: Sequence[Versus]
-    contenders: Sequence[Measured]
+    members: Sequence[Measured]
     qualities: Mapping[str, Quality]
 
     def to_dict(self) -> dict[str, Any]:
@@ -113,10 +113,10 @@ class Result:
             "mmspec": list(self.ours),
             "versus": [pair.to_dict() for pair in self.versus],
             **{
-                name: {one.name: quality_of(one, self.cases, how) for one in self.contenders}
+                name: {one.name: quality_of(one, self.cases, how) for one in self.members}
                 for name, how in self.qualities.items()
             },
-            "raw": [_raw(member) for member in self.contenders],
+            "raw": [_raw(member) for member in self.members],
         }
 
 
@@ -125,7 +125,7 @@ def _raw(member: Measured) -> dict[str, Any]:
     return {
         "name": member.name,
         "why_not": member.why_not,
-        "remark": member.contender.remark,
+        "remark": member.peer.remark,
         "decode_s": [[outcome.decode_s for outcome in run] for run in runs],
         "end_to_end_s": [[outcome.end_to_end_s for outcome in run] for run in runs],
         "texts": [outcome.text for outcome in runs[0]] if runs else [],
@@ -133,7 +133,7 @@ def _raw(member: Measured) -> dict[str, Any]:
     }
 
 
-def contest(
+def measured_run(
     plan: Plan,
     lined: LineUp,
     cases: Sequence[Case],
@@ -151,8 +151,8 @@ def contest(
         qualities: how good an output is, by name.
         say: told what begins now.
     """
-    contenders = [*lined.ours, *lined.peers]
-    measure(contenders, cases, plan.pairs, say)
+    members = [*lined.ours, *lined.peers]
+    measure(members, cases, plan.pairs, say)
     settings["load_average"] = [settings["load_average"], os.getloadavg()[0]]
     return Result(
         plan.name,
@@ -160,6 +160,6 @@ def contest(
         cases,
         [ours_summary(member, cases, qualities) for member in lined.ours],
         [versus(one, other) for one, other in lined.pairs],
-        contenders,
+        members,
         qualities,
     )

@@ -17,20 +17,20 @@ def say_again(result: Result, entries: Any) -> None:
         result: of the measurement.
         entries: of the page: `done(name, speech, compared)` and `failed(name, message)`.
     """
-    for member in result.contenders[: len(result.ours)]:
+    for member in result.members[: len(result.ours)]:
         if member.why_not is not None:
             entries.failed(member.name, member.why_not)
             continue
-        contender: Any = member.contender
+        peer: Any = member.peer
         for place, case in enumerate(result.cases):
-            said = contender.speaker.speak(case.subject, case.request)
+            said = peer.speaker.speak(case.subject, case.request)
             name = f"{case.path.name}, {member.name.removeprefix('mmspec ')}"
             entries.done(name, said, compared(result, member, place))
 
 
 def compared(result: Result, member: Measured, place: int) -> dict[str, Comparison]:
     """Medians over all pairs of runs of one case."""
-    by_name = {one.name: one for one in result.contenders}
+    by_name = {one.name: one for one in result.members}
     found = {}
     for pair in result.versus:
         if pair.ours != member.name:
@@ -44,7 +44,7 @@ def compared(result: Result, member: Measured, place: int) -> dict[str, Comparis
             ids_equal=_ids(peer, place) == _ids(member, place),
             decode_ratio=pair.decode_by_file[place].median,
             end_to_end_ratio=pair.end_to_end_by_file[place].median,
-            remark=peer.contender.remark,
+            remark=peer.peer.remark,
         )
     return found
 

@@ -20,7 +20,7 @@ Quality = Callable[[Sequence[tuple[Case, Outcome]]], float | None]
 
 @dataclass(frozen=True)
 class Versus:
-    """One contender of ours against one peer.
+    """One peer of ours against one peer.
 
     Attributes:
         decode, end_to_end: the peer's time over ours, all cases of a pair together; the

@@ -22,7 +22,7 @@ def result_tables(result: Result) -> list[Table]:
 
 def notes(result: Result) -> list[Text]:
     """Why a peer couldn't run a case, and what is to be known of one that could; a line each."""
-    remarks = {one.name: one.contender.remark for one in result.contenders}
+    remarks = {one.name: one.peer.remark for one in result.members}
     lines = []
     hf_equal = {pair.ours for pair in result.versus if pair.peer == "hf" and pair.ids_equal}
     for pair in result.versus:

@@ -141,7 +141,7 @@ def asr(
 ) -> int:
     """Measure drafters against ordinary decoding and against transformers.
 
-    All contenders run in one process on the same target in memory, interleaved,
+    All members run in one process on the same target in memory, interleaved,
     greedy, after a pass to warm up. A ratio is the peer's time over mmspec's, per
     pair of runs; below 1 it is a loss, and printed like a gain.
 
@@ -311,7 +311,7 @@ def _write_speeches(result: Any, report: Path) -> None:
     from mmspec.page.writing import write_page
     from mmspec.tasks.tts.page import SpeechEntries
 
-    entries = SpeechEntries(result.contenders[0].contender.speaker)
+    entries = SpeechEntries(result.members[0].peer.speaker)
     say_again(result, entries)
     write_page(report, result.settings, entries.made)
 

@@ -25,9 +25,6 @@ PEERS = ("plain", "hf", "hf-assisted")
 LOOKUP_TOKENS = 3
 """transformers' prompt lookup, at the setting that was its best on short clips."""
 
-FEW_TOKENS = 4
-"""Enough to warm up with."""
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

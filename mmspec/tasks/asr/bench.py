@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from mmspec.bench import plan as shared
 from mmspec.bench.cases import Case, load_cases, read_references, word_error_rate
-from mmspec.bench.measured_run import Result, contest, line_up
+from mmspec.bench.measured_run import Result, line_up, measured_run
 from mmspec.bench.measuring import Say
 from mmspec.compare.peers import Outcome, one_reason
 from mmspec.drafting import draft_for
@@ -67,7 +67,7 @@ def run(plan: Plan, say: Say = lambda what, total: None) -> Result:
             settings["prompt_tokens"] = len(hf.prompt(cases[0].subject, plan.request))
         except ValueError as error:  # a language that the target doesn't know, for one
             raise OptionError(one_reason(error)) from None
-    return contest(plan, lined, cases, settings, {"word_error_rate": _wrong_words}, say)
+    return measured_run(plan, lined, cases, settings, {"word_error_rate": _wrong_words}, say)
 
 
 def _transcribers(plan: Plan) -> list[Transcriber]:

@@ -13,7 +13,7 @@ import numpy as np
 from mmspec import api
 from mmspec.bench import plan as shared
 from mmspec.bench.cases import Case, word_error_rate
-from mmspec.bench.measured_run import Result, contest, line_up
+from mmspec.bench.measured_run import Result, line_up, measured_run
 from mmspec.bench.measuring import Say
 from mmspec.bench.summary import Quality
 from mmspec.compare.comparison import check_peers
@@ -34,7 +34,7 @@ class Plan(shared.Plan):
 
     Attributes:
         files: one file of sentences, as `read_sentences` reads it.
-        request: what is asked of every contender, where a sentence doesn't say how long it is.
+        request: what is asked of every peer, where a sentence doesn't say how long it is.
         peers: names among `PEERS`.
         listener: a model that transcribes what was said, for the word error rate.
         language: what it is told to hear.
@@ -84,7 +84,7 @@ def run(plan: Plan, say: Say = lambda what, total: None) -> Result:
         "texts": [str(file) for file in plan.files],
         "token": step_of(speakers[0]),
     }
-    return contest(plan, lined, cases, settings, qualities, say)
+    return measured_run(plan, lined, cases, settings, qualities, say)
 
 
 def sentences_file(given: Path | None) -> Path:

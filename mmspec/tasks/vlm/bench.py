@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from mmspec.bench import plan as shared
 from mmspec.bench.cases import Case
-from mmspec.bench.measured_run import Result, contest, line_up
+from mmspec.bench.measured_run import Result, line_up, measured_run
 from mmspec.bench.measuring import Measured, Say
 from mmspec.compare.comparison import check_peers
 from mmspec.compare.peers import PEERS, Outcome
@@ -77,7 +77,7 @@ def run(plan: Plan, say: Say = lambda what, total: None) -> Result:
     cases = [_with_prompt(case, checkpoint) for case in cases]
     lined = line_up(plan, _viewers(plan, checkpoint), plan.peers)
     settings = plan.settings(lined.field.ours)
-    result = contest(plan, lined, cases, settings, QUALITIES, say)
+    result = measured_run(plan, lined, cases, settings, QUALITIES, say)
     if threshold is not None:
         for facts, member in zip(result.ours, lined.ours, strict=True):
             say(f"{member.name}: what rests on the images", 0)
@@ -122,11 +122,11 @@ def _by_class(member: Measured, cases: Sequence[Case], threshold: float) -> dict
     if member.why_not is not None:
         return None
     reports = [
-        member.contender.viewer.describe(  # type: ignore[attr-defined]
+        member.peer.viewer.describe(  # type: ignore[attr-defined]
             case.subject,
             task=case.request.task,
             max_new_tokens=case.request.max_new_tokens,
-            hypothesis=member.contender.expected(  # type: ignore[attr-defined]
+            hypothesis=member.peer.expected(  # type: ignore[attr-defined]
                 case.request, member.hypothesis_of(case)
             ),
             grounding=threshold,

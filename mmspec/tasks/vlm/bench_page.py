@@ -21,7 +21,7 @@ def page_of(result: Result, grounding: bool | float | None = None) -> PageData:
         result: of the measurement.
         grounding: find out what rests on the images: True, or a threshold in nats.
     """
-    ours = result.contenders[: len(result.ours)]
+    ours = result.members[: len(result.ours)]
     entries: list[Decoded | Failure] = []
     for member in ours:
         if member.why_not is not None:
@@ -32,16 +32,16 @@ def page_of(result: Result, grounding: bool | float | None = None) -> PageData:
 
 
 def _entries(result: Result, member: Measured, grounding: bool | float | None) -> list[Decoded]:
-    contender: Any = member.contender
-    texts = TokenTexts.of_viewer(contender.viewer)
+    peer: Any = member.peer
+    texts = TokenTexts.of_viewer(peer.viewer)
     entries: list[Decoded] = []
     for place, case in enumerate(result.cases):
         request = case.request
-        said = contender.viewer.describe(
+        said = peer.viewer.describe(
             case.subject,
             task=request.task,
             max_new_tokens=request.max_new_tokens,
-            hypothesis=contender.expected(request, member.hypothesis_of(case)),
+            hypothesis=peer.expected(request, member.hypothesis_of(case)),
             grounding=grounding,
         )
         beside = compared(result, member, place)

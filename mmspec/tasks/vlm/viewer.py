@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 from mmspec.drafting import policy_for
 from mmspec.engine import BlockCosts, Steps, run_alone, run_together, stepwise
 from mmspec.engine.processor_copies import with_copies
-from mmspec.errors import OptionError
+from mmspec.errors import ModelError, OptionError
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.draft import ModelDraft
 from mmspec.modalities.base.drafts import HypothesisDraft
@@ -53,6 +53,11 @@ class Viewer(Loaded[Checkpoint, Description]):
 
     def __init__(self, target: Checkpoint, draft: Draft, gamma: int | str) -> None:
         super().__init__(target, draft)
+        if target.family.hears:
+            raise ModelError(
+                f"target: {target.model.config.model_type} listens to a conversation: call "
+                "mmspec.generate(model, inputs) with what its processor makes"
+            )
         costs = BlockCosts()
         self._pair = Pair(target, draft, policy_for(gamma, costs), costs)
 
