@@ -4,9 +4,10 @@
     >>> with mmspec.load("sample", draft="sample") as recogniser:  # doctest: +SKIP
     ...     print(recogniser.transcribe("speech.wav").text)
 
-`load` gives a recogniser, or a viewer where the model looks at images. `generate` decodes with a
-model that is loaded already, and `custom_generate` is a drop-in for transformers' `generate`. Heavy
-imports wait until they are needed, so that `import mmspec` and `mmspec --help` are quick.
+`load` gives a `Transcriber`, a `Viewer` where the model looks at images, a `Speaker` where it says
+codes. `generate` decodes with a model that is loaded already, `custom_generate` is a drop-in for
+transformers' `generate`. Heavy imports wait until they are needed, so that `import mmspec` and
+`mmspec --help` are quick.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from mmspec.tasks.asr.streaming import stream as stream
     from mmspec.tasks.asr.transcriber import Transcriber as Transcriber
     from mmspec.tasks.tts.request import SpeechRequest as SpeechRequest
+    from mmspec.tasks.tts.result import Speech as Speech
+    from mmspec.tasks.tts.speaker import Speaker as Speaker
     from mmspec.tasks.vlm.request import VisionRequest as VisionRequest
     from mmspec.tasks.vlm.result import Description as Description
     from mmspec.tasks.vlm.viewer import Viewer as Viewer
@@ -71,6 +74,8 @@ _LAZY = {
     "TranscriptionRequest": "mmspec.tasks.asr.request",
     "VisionRequest": "mmspec.tasks.vlm.request",
     "SpeechRequest": "mmspec.tasks.tts.request",
+    "Speaker": "mmspec.tasks.tts.speaker",
+    "Speech": "mmspec.tasks.tts.result",
     "Viewer": "mmspec.tasks.vlm.viewer",
     "Description": "mmspec.tasks.vlm.result",
     "generate": "mmspec.generation",

@@ -263,7 +263,8 @@ class TestBadInputs:
         assert "gpt2 reads and writes text only" in done.err
         assert "which listens: mmspec transcribe" in run("ocr", place.document, "-t", SPEECH).err
         assert "which looks" in run("transcribe", place.images[0], "-t", place.target).err
-        assert "found no --target" in run("caption", place.images[0]).err
+        found = run("caption", place.images[0]).err
+        assert "its default was tried: target: HuggingFaceTB/SmolVLM-256M-Instruct" in found
 
 
 class TestInfo:

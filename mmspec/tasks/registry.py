@@ -21,18 +21,39 @@ class Task:
         verb: what a model of it does.
         commands: that let it.
         sample: the model that comes with mmspec, as `mmspec.load` knows it.
+        default: what is decoded with where no target is named: small, permissively licensed, on
+            the hub; or the sample.
     """
 
     face: tuple[str, str]
     verb: str
     commands: str
     sample: str
+    default: str
 
 
 TASKS = {
-    "asr": Task(("transcriber", "Transcriber"), "listens", "mmspec transcribe", "sample"),
-    "vlm": Task(("viewer", "Viewer"), "looks", "mmspec caption or ocr", "vision-sample"),
-    "tts": Task(("speaker", "Speaker"), "speaks", "mmspec speak", "voice-sample"),
+    "asr": Task(
+        ("transcriber", "Transcriber"),
+        verb="listens",
+        commands="mmspec transcribe",
+        sample="sample",
+        default="openai/whisper-base",
+    ),
+    "vlm": Task(
+        ("viewer", "Viewer"),
+        verb="looks",
+        commands="mmspec caption or ocr",
+        sample="vision-sample",
+        default="HuggingFaceTB/SmolVLM-256M-Instruct",
+    ),
+    "tts": Task(
+        ("speaker", "Speaker"),
+        verb="speaks",
+        commands="mmspec speak",
+        sample="voice-sample",
+        default="voice-sample",
+    ),
 }
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar
 
 from mmspec.errors import ModelError, OptionError
 from mmspec.modalities.base.options import option
-from mmspec.tasks.registry import TASKS
+from mmspec.tasks.registry import TASKS, Task
 
 MOST_THREADS = 1024
 """OpenMP ends the process where the system gives it no more threads."""
@@ -99,10 +99,16 @@ class ModelSettings:
             )
         return loaded
 
+    def _named(self, task: Task) -> str:
+        """The target as `mmspec.load` knows it: each task has a sample of its own."""
+        if self.target is None:
+            return task.default
+        return task.sample if self.target == "sample" else self.target
+
     def _load(self, api: Any) -> Any:
         try:
             return api.load(
-                api.DEFAULT_TARGET if self.target is None else self.target,
+                self._named(TASKS[self.task]),
                 self.draft_kind,
                 device=self.device,
                 dtype=self.dtype,
@@ -121,7 +127,8 @@ class LookingSettings(ModelSettings):
     """The same for models that look. "sample" means the sample that does.
 
     Attributes:
-        target: Whose output it is: a directory, a hub id, or `sample` (comes with mmspec).
+        target: Whose output it is: a directory, a hub id, or `sample` (comes with mmspec). Without
+            it a small checkpoint is taken from the hub.
         draft: Who proposes: `none`, `ngram` (repetitions), `hypothesis` (a text that is nearly
             right), `early-exit:N` (the target's first N layers), another model, `blind:MODEL` (it
             isn't shown the image) or `thin:0.25:MODEL` (a part of it). Several take turns: a+b. It
@@ -130,7 +137,7 @@ class LookingSettings(ModelSettings):
 
     task: ClassVar[str] = "vlm"
 
-    target: str = option(short="-t", metavar="MODEL")
+    target: str | None = option(None, short="-t", metavar="MODEL")
 
     @property
     def hypothesis_file(self) -> Path | None:
@@ -138,18 +145,15 @@ class LookingSettings(ModelSettings):
         kind, _, file = self.draft.partition(":")
         return Path(file) if kind == "hypothesis" and file else None
 
-    def _load(self, api: Any) -> Any:
-        target = "vision-sample" if self.target == "sample" else self.target
-        named = replace(self, target=target)
-        return ModelSettings._load(named, api)
-
 
 @dataclass(frozen=True, slots=True)
 class SpeakingSettings(ModelSettings):
     """The same for models that speak. "sample" means the sample that does.
 
     Attributes:
-        target: Whose voice it is: a directory, a hub id, or `sample` (comes with mmspec).
+        target: Whose voice it is: a directory, a hub id, or `sample` (comes with mmspec). Of
+            families that mmspec takes: MusicGen and Melody, Dia, CSM, Higgs-Audio v2, Bark, and
+            `orpheus:MODEL` for language models of that layout.
         draft: Who proposes: `none`, `lookup` (what was said before), `repeat` (the last frame once
             more), `heads:DIR` (trained on the target's states) or a smaller model. Several take
             turns: a+b. It decides how fast, never what.
@@ -177,10 +181,6 @@ class SpeakingSettings(ModelSettings):
 
         heads = f"heads:{sample_path('voice-sample', 'heads')}"
         return "+".join(heads if one == "heads:sample" else one for one in self.draft.split("+"))
-
-    def _load(self, api: Any) -> Any:
-        target = "voice-sample" if self.target == "sample" else self.target
-        return ModelSettings._load(replace(self, target=target), api)
 
 
 def describe_machine(loaded: Any) -> dict[str, Any]:
