@@ -349,7 +349,7 @@ def ordinary(
     """One frame at a time, code by code, with processors and criteria as `_sample` calls them."""
     out, frames = Ordinary(), list(given.prompt)
     listed, asked = LogitsProcessorList(processors), StoppingCriteriaList(criteria)
-    law = given.law
+    law, going = given.law, torch.ones(K, dtype=torch.bool)
     while len(frames) < min(given.max_length, max_length or given.max_length):
         ids = torch.tensor(frames).t()
         rows = listed(ids[:1] if law.chain else ids, law.pairs(frames))
@@ -363,7 +363,8 @@ def ordinary(
         frames.append(codes)
         out.frames.append(codes)
         out.rows.append(rows)
-        stops = bool(asked(torch.tensor(frames).t(), None).all())
+        going = going & ~asked(torch.tensor(frames).t(), None)  # once ended, a row stays ended
+        stops = not bool(going.any())
         if given.slow.ended(frames) or stops:
             out.reason = "stop" if given.slow.ended(frames) else "criterion"
             break

@@ -87,14 +87,17 @@ class Stops:
         """Why the output ends behind these units, the last of which is at `length`."""
         # Every criterion is asked at every unit, also where another one has ended the output:
         # that is what transformers does, and criteria may count.
-        ids = prefix.tensor(length)
-        # Some answer with a plain bool, which transformers' own list takes as well.
-        asked = [bool(torch.as_tensor(c(ids, scores)).all()) for c in self.others]
+        ended = self._ended_by_others(prefix.tensor(length), scores)
         if self._ends(prefix, units):
             return "stop"
-        if any(asked):
+        if ended:
             return "criterion"
         return "length" if length >= self.max_length else None
+
+    def _ended_by_others(self, ids: Tensor, scores: ScoresSoFar) -> bool:
+        """Whether a criterion ends the output here; each is asked."""
+        # Some answer with a plain bool, which transformers' own list takes as well.
+        return any([bool(torch.as_tensor(c(ids, scores)).all()) for c in self.others])
 
     def _ends(self, prefix: Prefix, units: Sequence[Any]) -> bool:
         """Whether the last of the units that follow the prefix says that nothing comes after it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmspec.compat import quiet
 from tests.modalities import tiny as whisper
 from tests.modalities import tiny_crossing as crossing
 from tests.modalities import tiny_prefix as prefix
@@ -209,7 +211,9 @@ def model_of(kind: str, role: str = "target", change: str | None = None) -> Any:
         change: one of `CHANGES`; None: as it was built.
     """
     if change is not None:
-        return _changed(copy.deepcopy(model_of(kind, role)), change)
+        with quiet(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _changed(copy.deepcopy(model_of(kind, role)), change)
     if role == "copy":
         return copy.deepcopy(model_of(kind))
     if role == "noisy":

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+from torch import Tensor
 from transformers import StoppingCriteriaList
+from transformers.generation.stopping_criteria import EosTokenCriteria
 
 from mmspec.engine.frames.layout import Layout
-from mmspec.engine.stopping import Stops
+from mmspec.engine.stopping import ScoresSoFar, Stops
+from mmspec.errors import OptionError
 from mmspec.prefix import Prefix
 
 
@@ -28,6 +32,27 @@ class FrameStops(Stops):
         asked = Stops.from_transformers(criteria or StoppingCriteriaList(), (), max_length)
         super().__init__((), asked.max_length, asked.others)
         self._layout = layout
+        self._pads = any(type(one) is EosTokenCriteria for one in criteria or ())
+        self._ended: Tensor | None = None
+
+    def _ended_by_others(self, ids: Tensor, scores: ScoresSoFar) -> bool:
+        """Whether criteria have ended every codebook: as under `generate`, an ended one stays so.
+
+        Raises:
+            OptionError: some have ended, and `generate` would fill them up while the rest goes on.
+        """
+        answers = [torch.as_tensor(c(ids, scores), device=ids.device) for c in self.others]
+        for answer in answers:
+            ended = answer.bool().expand(len(ids))
+            self._ended = ended if self._ended is None else self._ended | ended
+        if self._ended is None:
+            return False
+        if self._pads and bool(self._ended.any() & ~self._ended.all()):
+            raise OptionError(
+                "stopping_criteria: one has ended some codebooks and not the others; end all of "
+                "them at once"
+            )
+        return bool(self._ended.all())
 
     def _ends(self, prefix: Prefix, units: Sequence[Any]) -> bool:
         return self._layout.ends(prefix.ids, units)
