@@ -116,6 +116,7 @@ class FrameToy:
     """
 
     takes_trees = False
+    note = None
 
     def __init__(self, law: FrameLaw, *, capacity: int = 96) -> None:
         self.law, self.capacity, self.device = law, capacity, CPU

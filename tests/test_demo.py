@@ -14,7 +14,7 @@ import soundfile
 from rich.console import Console
 
 from mmspec import loading
-from mmspec.compare.comparison import side_by_side
+from mmspec.compare import side_by_side
 from mmspec.compare.side_by_side import Pair, in_turn, speed
 from mmspec.page import PageData, render_page
 from mmspec.tasks.asr import demo as demo_hearing

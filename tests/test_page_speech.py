@@ -20,14 +20,13 @@ from mmspec.compare.code_parity import when_decided
 from mmspec.compare.comparison import Comparison
 from mmspec.compare.differences import Difference
 from mmspec.factorizations import Codebook, DelayedFrames
-from mmspec.page import Failure, PageData, render_page
+from mmspec.page import Failure, PageData, code_grid, render_page
 from mmspec.page.code_grid import CELL_PX, HEAD_PX, STRIP_FRAMES
 from mmspec.page.spectrogram import colours
 from mmspec.page.wording import SPOKEN
 from mmspec.report.by_codebook import CodeShare
 from mmspec.report.grounding import Grounding, share_by_class
 from mmspec.report.trace import Round
-from mmspec.tasks.tts import code_grid
 from mmspec.tasks.tts.page import CodeTexts, SpeechEntries, Utterance, utterance_of
 from mmspec.tasks.tts.result import Speech
 from tests.cli_support import Here

@@ -26,7 +26,7 @@ from mmspec.engine.frames.lawless import Lawless
 from mmspec.errors import ModelError
 from mmspec.prefix import Frame, FramePrefix
 from mmspec.proposals.frames import FrameModelDrafter, HeadsDrafter, LookupDrafter
-from mmspec.report.report import by_codebook as codebooks
+from mmspec.report import by_codebook as codebooks
 from tests.engine.test_frame_choosing import GAP, distance, law_of, law_of_rows, law_of_sessions
 from tests.engine.test_frame_choosing import small as small_case
 from tests.engine.test_frame_lawless import broken_at

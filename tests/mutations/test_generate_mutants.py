@@ -12,11 +12,10 @@ import torch
 import mmspec
 from mmspec import generation
 from mmspec.generation import CustomGenerate
-from mmspec.modalities.whisper import chunks as whisper_chunks
+from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.modalities.whisper.stable_tokens import Certainty
 from mmspec.proposals import EarlyExitDrafter, ModelDrafter
 from mmspec.state import DecoderState, layers
-from mmspec.tasks.asr import transcriber
 from tests.modalities import prefix_runs as prefix
 from tests.modalities.test_own_memory import ending_with
 from tests.modalities.test_returned_cache import KEPT, a_turn_later
@@ -153,17 +152,12 @@ def room_for_a_billion(patch: Patch) -> None:
     patch.setattr(layers, "ROOM", 1_000_000)
 
 
-def chunks_share_processors(patch: Patch) -> None:
-    patch.setattr(whisper_chunks, "copies_of", list)
-
-
 def requests_share_processors(patch: Patch) -> None:
-    patch.setattr(transcriber, "with_copies", dict)
+    patch.setattr(TranscriptionRequest, "apart", property(lambda self: self))
 
 
 MUTANTS: list[Mutant] = [
-    (chunks_share_processors, chunks_and_requests_learn_nothing_of_each_other, "a chunk"),
-    (requests_share_processors, chunks_and_requests_learn_nothing_of_each_other, "a request"),
+    (requests_share_processors, chunks_and_requests_learn_nothing_of_each_other, "a chunk"),
     (memory_left_behind, memory_holds_what_it_held, "is lost"),
     (room_for_a_billion, memory_holds_what_it_held, "more than anybody"),
     (padding_kept, what_looks_like_padding_goes, "a pad was kept"),
