@@ -20,6 +20,7 @@ from mmspec.modalities.speech.checkpoint import Checkpoint
 from mmspec.modalities.speech.csm import FAMILY, check, grids, split
 from mmspec.modalities.speech.csm_request import prepare
 from mmspec.modalities.speech.depth_guesses import Guess, repeat_previous
+from mmspec.modalities.speech.draft import model_draft
 from mmspec.prefix import Frame
 from mmspec.proposals import Drafter
 from mmspec.proposals.frames import HeadsDrafter, LookupDrafter, RepeatDrafter
@@ -213,13 +214,13 @@ def test_a_copy_is_always_right(gamma: int, guess: Guess | None) -> None:
 def test_a_drafting_model_is_opened_by_its_kind() -> None:
     model, given = bed.shared(), bed.voiced()
     checkpoint = Checkpoint.of(model, packed=False, family=FAMILY)
-    draft = FAMILY.model_draft(checkpoint, bed.tiny(), "small")
+    draft = model_draft(checkpoint, bed.tiny(), "small")
     got = run(model, given, draft, 3)
     assert got.kept == [(3, 3)] * 3
     # Its prompt, two frames behind the first one, then three passes a round.
     assert got.account.by_drafter == {"small": (1 + 2 + 3 + 3, "own")}
     with pytest.raises(ModelError, match="the drafter 3 codebooks"):
-        FAMILY.model_draft(checkpoint, bed.shared(books=3), "small")
+        model_draft(checkpoint, bed.shared(books=3), "small")
 
 
 def test_layers_may_run_packed() -> None:
