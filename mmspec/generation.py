@@ -230,7 +230,7 @@ class CustomGenerate:
             self._hypothesis,
             streamer,
             self.pad,
-            call.cache,  # type: ignore[arg-type]
+            call.cache,
         )
         check_ears(job)
         return decode_rows(job)

@@ -58,8 +58,8 @@ class Certainty:
 
         Where the last unit is a pad, `generate` takes away as many units as pads were said.
         """
-        if self.end is None and self.ids[-1:] == [self._pad]:
-            del self.ids[-self.ids.count(self._pad) :]
+        if self.end is None and self.ids and self.ids[-1] == self._pad:
+            del self.ids[-self.ids.count(self.ids[-1]) :]
 
     def settle(self, count: int) -> None:
         """The first `count` units are certain."""
