@@ -48,6 +48,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two processes for the whole suite; tests that were named run in this one."""
+    return 2 if config.args_source is config.ArgsSource.TESTPATHS else 0
+
+
 def values(item: pytest.Item) -> set[tuple[object, ...]]:
     """What a test is called with, one tuple per parametrisation."""
     given = item.callspec.params if hasattr(item, "callspec") else {}
