@@ -14,8 +14,10 @@ import torch
 import mmspec
 
 # Programs that tests start import the mmspec that is tested, also where that is a clone's own.
-if Path(__file__).parents[1] == Path(mmspec.__file__).parents[1]:
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
+CLONE = Path(__file__).parents[1]
+if CLONE == Path(mmspec.__file__).parents[1]:
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(CLONE), *([before] if before else [])])
 
 
 @pytest.fixture(autouse=True, scope="session")
