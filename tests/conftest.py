@@ -15,7 +15,7 @@ import mmspec
 
 # Programs that tests start import the mmspec that is tested, also where that is a clone's own.
 CLONE = Path(__file__).parents[1]
-if CLONE == Path(mmspec.__file__).parents[1]:
+if Path(mmspec.__file__).parents[1] == CLONE:
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(CLONE), *([before] if before else [])])
 
