@@ -14,8 +14,10 @@ import torch
 import mmspec
 
 # Programs that tests start import the mmspec that is tested, also where that is a clone's own.
-if Path(__file__).parents[1] == Path(mmspec.__file__).parents[1]:
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
+CLONE = Path(__file__).parents[1]
+if Path(mmspec.__file__).parents[1] == CLONE:
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(CLONE), *([before] if before else [])])
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -46,6 +48,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--part", metavar="K/N", help="one test in N: those whose name's checksum leaves K mod N"
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two processes for the whole suite; tests that were named run in this one."""
+    return 2 if config.args_source is config.ArgsSource.TESTPATHS else 0
 
 
 def values(item: pytest.Item) -> set[tuple[object, ...]]:

@@ -7,6 +7,7 @@ import torch
 
 import mmspec
 from tests.modalities.test_whisper_sampling import (
+    DRAWS,
     counted,
     drawn,
     exact_law,
@@ -19,7 +20,8 @@ from tests.modalities.tiny import features, shared
 @pytest.mark.parametrize("drafter", ["other-seed", "hypothesis-right"])
 def test_B1_B2_draft_laws_are_the_ones_drawn_from(drafter: str) -> None:
     """Real draft laws in the ratio; one-hot where the draft is deterministic."""
-    sequences, _ = drawn(drafter, 2, None)
+    sequences, reports = drawn(drafter, 2, None)
+    assert sum(report.proposed for report in reports) > DRAWS
     assert g_statistic(counted(sequences), exact_law().double()) < null_bracket()
 
 

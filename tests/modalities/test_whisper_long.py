@@ -261,13 +261,16 @@ def test_what_a_config_says_holds() -> None:
         {"is_multilingual": False},
     ],
 )
-def test_the_marks_are_those_that_a_requests_config_names(says: dict[str, Any]) -> None:
+@pytest.mark.parametrize("whole", [True, False], ids=["a config", "its options"])
+def test_the_marks_are_those_that_a_requests_config_names(
+    says: dict[str, Any], whole: bool
+) -> None:
     config = copy.deepcopy(five().generation_config)
     config.update(**says, allow_custom_entries=True)
-    for asked in ({"generation_config": config}, says):
-        model = tiny(5, says={"forced_decoder_ids": [[1, None], [2, TRANSCRIBE]]})
-        said = heard(recogniser(lambda m=model: m, "ngram"), with_pauses(), **asked)
-        assert said.ids == expected(model, with_pauses(), **asked)
+    asked = {"generation_config": config} if whole else says
+    model = tiny(5, says={"forced_decoder_ids": [[1, None], [2, TRANSCRIBE]]})
+    said = heard(recogniser(lambda: model, "ngram"), with_pauses(), **asked)
+    assert said.ids == expected(model, with_pauses(), **asked)
 
 
 class TestShortAudio:
