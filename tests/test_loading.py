@@ -199,3 +199,33 @@ def test_a_processor_comes_with_a_directory(checkpoint: Path) -> None:
     whisper = load_whisper(checkpoint)
     assert whisper.processor.tokenizer.get_vocab() == tiny_processor().tokenizer.get_vocab()
     assert whisper.window_s == 1.0
+
+
+class TestWholeness:
+    def test_a_config_of_more_layers_than_there_are_weights(
+        self, checkpoint: Path, tmp_path: Path
+    ) -> None:
+        shutil.copytree(checkpoint, tmp_path / "more")
+        path = tmp_path / "more" / "config.json"
+        facts = json.loads(path.read_text())
+        facts["decoder_layers"] += 1
+        facts.pop("num_hidden_layers", None)
+        path.write_text(json.dumps(facts))
+        says = r"found no weights for \d+ of the parameters .*layers\.3.*expected all"
+        refused(tmp_path / "more", says)
+        with pytest.raises(mmspec.MMSpecError, match=says):
+            mmspec.load(checkpoint, tmp_path / "more")
+
+    def test_what_no_decoding_reads_may_be_missing(
+        self, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from transformers import WhisperForConditionalGeneration as Kind
+
+        real = Kind.from_pretrained
+
+        def without_pooler(*args: Any, **options: Any) -> Any:
+            model, found = real(*args, **options)
+            return model, {**found, "missing_keys": {"vision_model.pooler.dense.weight"}}
+
+        monkeypatch.setattr(Kind, "from_pretrained", without_pooler)
+        mmspec.load(checkpoint).close()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from mmspec.cli.settings import OutputSettings
+from mmspec.cli.settings import STDOUT, OutputSettings
 from mmspec.output.formats import one_line, output_names, to_json, to_srt, to_vtt, write_atomic
 
 
@@ -61,7 +61,9 @@ class Output:
             sys.stdout.flush()
 
     def _write_json(self) -> None:
-        if self._wanted.json is not None:
+        if self._wanted.json == STDOUT:
+            self._print(to_json(self.settings, self.entries))
+        elif self._wanted.json is not None:
             write_atomic(self._wanted.json, to_json(self.settings, self.entries))
         if self.is_one_document:
             self._print(to_json(self.settings, self.entries))

@@ -13,6 +13,9 @@ from mmspec.errors import InputError, OptionError
 from mmspec.modalities.base.options import option
 from mmspec.output.formats import FORMATS, SOUND_FORMATS, output_names
 
+STDOUT = Path("-")
+"""How a shell names it."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutputSettings:
@@ -41,6 +44,12 @@ class OutputSettings:
     table: bool | None = option(None, negative=True)
     quiet: bool = option(False, short="-q")
     verbose: bool = option(False)
+
+    def __post_init__(self) -> None:
+        """`--json -` is one document on standard output, where results would have gone."""
+        if self.json == STDOUT and "json" in self.formats and self.output_dir is None:
+            object.__setattr__(self, "json", None)
+            object.__setattr__(self, "format", "json")
 
     def peers(self, batch: int = 1) -> list[str]:
         """Whom to compare with.
@@ -71,9 +80,14 @@ class OutputSettings:
             ("--report", self.report, False),
             ("--output-dir", self.output_dir, True),
         ):
-            if place is not None:
+            if place is not None and not (name == "--json" and self._prints_json):
                 check_place(name, place, folder)
         check_apart({"--json": self.json, "--report": self.report}, [*files, *self._results(files)])
+
+    @property
+    def _prints_json(self) -> bool:
+        """Whether results go to files, and what is said of them to standard output."""
+        return self.json == STDOUT and "json" in self.formats
 
     def _results(self, files: Sequence[Path]) -> list[Path]:
         """Where the result of each input goes, if not to standard output."""
@@ -276,6 +290,8 @@ def check_place(option: str, place: Path, folder: bool) -> None:
     Raises:
         InputError: names the option, and why.
     """
+    if place == STDOUT:
+        raise OptionError(f"{option}: found -, expected a file: standard output has the results")
     try:
         _check_writable(option, place, folder)
     except OSError as error:
