@@ -493,7 +493,8 @@ def _row_after_row(
     family, sequences = adapter_for(model.config.model_type).FAMILY, []
     if times > 1:
         options["num_return_sequences"] = 1
-    rows = [row for row in family.rows(model, inputs) for _ in range(times)]
+    inner = seen_through(model)
+    rows = [row for row in family.rows(inner, inputs) for _ in range(times)]
     widest = prompt_length(model, inputs)
     padded = any(prompt_length(model, row) < widest for row in rows)
     penalty = wanted(model, options, "encoder_repetition_penalty")  # on the padding, too
@@ -514,7 +515,7 @@ def _row_after_row(
         in_front = inputs["input_ids"][prompt, :padding] if padding else NOTHING
         asked = as_in_batch(asked, prompt, in_front[None], _row_by_row, ROW_CRITERIA)
         clock = Clock(model.device)
-        with watched(family.encoders(model), clock) as runs:
+        with watched(family.encoders(inner), clock) as runs:
             loop.preparation = runs, clock
             output = model.generate(**loop.inputs, custom_generate=loop, streamer=streamer, **asked)
         ids = output if isinstance(output, Tensor) else output["sequences"]
