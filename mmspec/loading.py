@@ -19,6 +19,7 @@ from mmspec.modalities import task_of as task_of_type
 from mmspec.modalities.base.causal import TEXT_MODEL, check_text_model
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.layers import seen_through
+from mmspec.modalities.base.weights import whole_model
 from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
 from mmspec.modalities.whisper.checkpoint import Whisper
 
@@ -61,9 +62,6 @@ LAYOUTS = {"orpheus": "mmspec.modalities.speech.orpheus"}
 
 Loadable = Whisper | Checkpoint | Voice
 """What `load_model` gives: a model that transcribes, looks or speaks."""
-
-UNREAD = frozenset({"pooler"})
-"""Parts that no decoding reads: released checkpoints leave their weights out."""
 
 KINDS: dict[str, type[Loadable]] = {"asr": Whisper, "vlm": Checkpoint, "tts": Voice}
 """How a model is described, by its task."""
@@ -167,7 +165,7 @@ def load_drafter(name: Any, target: Voice, trust_remote_code: bool = False) -> A
         if kind is None:
             known = ", ".join(sorted(target.family.drafters))
             raise ModelError(f"{source}: found a {config.model_type}, expected one of {known}")
-        model = _whole(getattr(transformers, kind), source, target.model.dtype, code)
+        model = whole_model(getattr(transformers, kind), source, target.model.dtype, code)
     return model.to(target.device).eval()
 
 
@@ -203,28 +201,6 @@ def _reader(model_type: str) -> Callable[..., tuple[Any, Any]]:
     return READERS[task_of_type(model_type)]
 
 
-def _whole(kind: Any, source: str, dtype: torch.dtype, code: dict[str, Any]) -> Any:
-    """A model all of whose weights are in its files.
-
-    transformers draws those that are missing at random, and only warns.
-
-    Raises:
-        ModelError: names them.
-    """
-    model, found = kind.from_pretrained(
-        source, dtype=dtype, use_safetensors=True, output_loading_info=True, **code
-    )
-    missing = sorted(name for name in found["missing_keys"] if not UNREAD & set(name.split(".")))
-    if missing:
-        shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
-        raise ModelError(
-            f"{source}: found no weights for {len(missing)} of the parameters that its config "
-            f"names ({shown}), expected all: config.json belongs to another checkpoint, or a file "
-            "of weights is missing"
-        )
-    return model
-
-
 def _read_voice(
     source: str,
     config: Any,
@@ -238,7 +214,7 @@ def _read_voice(
     family = family or adapter_for(config.model_type).FAMILY
     dtype = _dtype(dtype, device, half=torch.bfloat16)
     kind = getattr(transformers, family.loads)
-    model = _whole(kind, source, dtype, code)
+    model = whole_model(kind, source, dtype, code)
     return model, family.load_processor(source, **code)
 
 
@@ -248,7 +224,7 @@ def _read_text_model(
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     dtype = _dtype(dtype, device, half=torch.bfloat16)
-    model = _whole(AutoModelForCausalLM, source, dtype, code)
+    model = whole_model(AutoModelForCausalLM, source, dtype, code)
     return model, AutoTokenizer.from_pretrained(source, **code)
 
 
@@ -258,7 +234,7 @@ def _read_whisper(
     from transformers import WhisperForConditionalGeneration, WhisperProcessor
 
     dtype = _dtype(dtype, device, half=torch.float16)
-    model = _whole(WhisperForConditionalGeneration, source, dtype, code)
+    model = whole_model(WhisperForConditionalGeneration, source, dtype, code)
     return model, WhisperProcessor.from_pretrained(source, **code)
 
 
@@ -271,7 +247,7 @@ def _read_checkpoint(
 
     family = adapter_for(config.model_type).FAMILY
     dtype = _dtype(dtype, device, half=torch.bfloat16)
-    model = _whole(getattr(transformers, family.class_for(config)), source, dtype, code)
+    model = whole_model(getattr(transformers, family.class_for(config)), source, dtype, code)
     return model, load_processor(source, config, **code)
 
 
