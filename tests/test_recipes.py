@@ -14,7 +14,15 @@ import torch
 from safetensors.torch import save_file
 
 RECIPE = Path(__file__).parents[1] / "samples" / "recipe" / "ctc"
-TINY = {"states": 8, "width": 64, "inner": 16, "kernel": 3, "blocks": 2, "attentive": (1,)}
+TINY = {
+    "states": 8,
+    "width": 64,
+    "inner": 16,
+    "kernel": 3,
+    "blocks": 2,
+    "attentive": (1,),
+    "guess_after": 1,
+}
 PARTS = ("head", "optimizer", "step", "at")
 
 

@@ -48,6 +48,7 @@ class Shape:
     kernel: int = 15
     blocks: int = 5
     attentive: tuple[int, ...] = (1, 3)
+    guess_after: int = 3
     symbols: int = len(CHARACTERS) + 1
 
 
@@ -84,7 +85,8 @@ class Head(nn.Module):
     """States of some of the encoder's layers → logits of characters.
 
     It works at 25 frames a second, each made of two states, and says two characters (or blanks) a
-    frame.
+    frame. A first guess, made after some blocks, is read by the later ones: CTC itself has no
+    character know of its neighbours (self-conditioned CTC, Nozaki and Komatsu 2021).
     """
 
     def __init__(self, shape: Shape, dropout: float = 0.0) -> None:
@@ -97,17 +99,29 @@ class Head(nn.Module):
         )
         self.last = nn.LayerNorm(shape.width)
         self.leave = nn.Linear(shape.width, 2 * shape.symbols)
+        self.guess = nn.Linear(2 * shape.symbols, shape.width)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         """Logits [B, T, S] of states [B, T, layers × W]; T is even, `lengths` [B] are in states."""
+        return self.guesses(states, lengths)[-1]
+
+    def guesses(self, states: Tensor, lengths: Tensor) -> list[Tensor]:
+        """The first guess's logits and the last ones, each [B, T, S]."""
         parts = states.unflatten(-1, (self.shape.layers, -1)).unbind(-2)
         x = torch.cat([norm(part) for norm, part in zip(self.norms, parts, strict=True)], -1)
         x = self.dropout(self.enter(x.unflatten(1, (-1, 2)).flatten(2)))
         inside = 2 * torch.arange(x.shape[1]) < lengths[:, None]
-        for block in self.blocks:
+        said = []
+        for number, block in enumerate(self.blocks):
+            if number == self.shape.guess_after:
+                said.append(self._say(x))
+                x = x + self.guess(said[0].softmax(-1).flatten(2))
             x = block(x, inside)
-        return self.leave(self.last(x)).unflatten(-1, (2, -1)).flatten(1, 2)
+        return [logits.flatten(1, 2) for logits in (*said, self._say(x))]
+
+    def _say(self, x: Tensor) -> Tensor:
+        return self.leave(self.last(x)).unflatten(-1, (2, -1))
 
 
 def save(head: Head, path: Path, digest: str, facts: dict[str, object]) -> None:

@@ -33,6 +33,7 @@ _POOL_SHARDS = 4
 _PEAK_RATE = 1.5e-3
 _WARMUP_STEPS = 200
 _MEAN_OF = 400  # steps
+_FIRST_GUESS = 0.4  # weight of its loss
 _SINGLE_STEPS = 800  # single sentences first: CTC gets off the ground sooner
 _SAVE_EVERY, _LOG_EVERY = 100, 50
 
@@ -163,13 +164,21 @@ class Run:
         states, lengths = joined_states([piece.codes * piece.scale for piece in batch])
         states = masked(states, lengths, random.Random(f"step {self.step}"))
         with torch.autocast("cpu", torch.bfloat16):
-            logits = self.head(states, lengths)
+            guesses = self.head.guesses(states, lengths)
         units = torch.tensor([unit for piece in batch for unit in piece.units])
         counts = torch.tensor([len(piece.units) for piece in batch])
-        log_probs = logits.float().log_softmax(-1).transpose(0, 1)
-        loss = nn.functional.ctc_loss(log_probs, units, lengths, counts, zero_infinity=True)
+        first, loss = (
+            nn.functional.ctc_loss(
+                logits.float().log_softmax(-1).transpose(0, 1),
+                units,
+                lengths,
+                counts,
+                zero_infinity=True,
+            )
+            for logits in guesses
+        )
         self.optimizer.zero_grad()
-        loss.backward()
+        (_FIRST_GUESS * first + loss).backward()
         nn.utils.clip_grad_norm_(self.head.parameters(), 1.0)
         self.optimizer.step()
         self.mean.update_parameters(self.head)
