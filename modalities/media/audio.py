@@ -155,6 +155,8 @@ def _to_numpy(source: Any, name: str) -> np.ndarray:
     if not isinstance(source, np.ndarray):
         found = f"{type(source).__name__}"
         refuse(name, found, "a path, a NumPy array or a torch tensor")
+    if isinstance(source, np.ma.MaskedArray):
+        refuse(name, "a masked array", "one that says what is heard where it is masked (filled(0))")
     return source
 
 

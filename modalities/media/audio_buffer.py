@@ -62,9 +62,13 @@ class IncomingAudio:
         if self._finished:
             raise InputError("audio chunk: found audio behind the stream's end, expected none")
         mono = chunk_samples(samples)
-        self._check_scale(samples, len(mono), self._rate if rate is None else rate)
-        if self._given_rate is None or rate is not None:
-            self._check_rate(rate)
+        rate = self._checked_rate(rate)
+        self._check_scale(samples, mono, rate)
+        if self._given_rate is None and rate != self._rate:
+            self._resampler = soxr.ResampleStream(
+                rate, self._rate, 1, dtype="float32", quality="soxr_hq"
+            )
+        self._given_rate = rate
         if self._resampler is not None:
             mono = self._resampler.resample_chunk(mono)
         self._coming.append(mono)
@@ -94,7 +98,7 @@ class IncomingAudio:
         self._held = self.between(start, self.end).copy()
         self.start = start
 
-    def _check_scale(self, samples: Any, count: int, rate: Any) -> None:
+    def _check_scale(self, samples: Any, mono: np.ndarray, rate: int) -> None:
         """Refuse a stream of 16-bit samples in a wider type, once there was a second of them.
 
         A few chunks may be that quiet; a stream that is throughout is on another scale.
@@ -102,14 +106,16 @@ class IncomingAudio:
         if self._is_loud:
             return
         if is_small_for_its_type(samples):
-            self._small, self._small_count = samples, self._small_count + count
+            self._small, self._small_count = samples, self._small_count + len(mono)
             if self._small_count >= rate * DOUBTFUL_S:
                 refuse_scale(samples, "audio chunk")
-        elif count and np.any(np.asarray(samples)):
+        elif mono.any():
             self._is_loud, self._small = True, None
 
-    def _check_rate(self, rate: int | None) -> None:
-        rate = self._rate if rate is None else rate
+    def _checked_rate(self, rate: int | None) -> int:
+        """Hz of a chunk."""
+        if rate is None:
+            return self._given_rate or self._rate
         whole = isinstance(rate, int | np.integer) and not isinstance(rate, bool)
         if not whole or rate < 1:
             raise InputError(
@@ -120,8 +126,4 @@ class IncomingAudio:
                 f"audio chunk: found a sampling rate of {rate} Hz, expected {self._given_rate} Hz "
                 "as in the chunks before it: a stream keeps its rate"
             )
-        if self._given_rate is None and rate != self._rate:
-            self._resampler = soxr.ResampleStream(
-                rate, self._rate, 1, dtype="float32", quality="soxr_hq"
-            )
-        self._given_rate = int(rate)
+        return int(rate)

@@ -33,6 +33,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "a.aiff": {"codec": "pcm_s16be"},
     "a.w64": {"codec": "pcm_s16le"},
     "a.au": {"codec": "pcm_s16be"},
+    "a.caf": {"codec": "pcm_s16be"},
+    "a.mka": {"codec": "flac"},
+    "a.tta": {"codec": "tta"},
+    "a.avi": {"codec": "pcm_s16le"},
+    "a.wma": {"codec": "wmav2", "bit_rate": 64_000},
+    "big.wav": {"codec": "pcm_s16le", "options": {"rf64": "always"}},
+    "flac.oga": {"codec": "flac"},
 }
 
 
@@ -56,6 +63,8 @@ def written(place: Path, kind: str, quiet_s: float = 0.0) -> Path:
         pytest.skip(f"this FFmpeg can't write {facts['codec']}")
     with av.open(str(path), "w", options=facts.get("options", {})) as container:
         stream = container.add_stream(facts["codec"], rate=rate, layout="mono")
+        if "bit_rate" in facts:
+            stream.bit_rate = facts["bit_rate"]
         if "quality" in facts:
             stream.codec_context.qscale = True
             stream.codec_context.global_quality = facts["quality"] * 118
@@ -126,14 +135,66 @@ def test_a_length_that_nobody_knew_is_read_to_the_end(tmp_path: Path, size: int)
     assert len(load_audio(path)) == SECONDS * RATE
 
 
-@pytest.mark.parametrize(
-    "kind", ["tagged.mp3", "a.wav", "a.flac", "a.ogg", "a.m4a", "a.aiff", "a.w64", "a.au"]
-)
-def test_a_file_that_was_cut_is_refused(tmp_path: Path, kind: str) -> None:
+PROMISING = [kind for kind in KINDS if kind != "vbr.mp3"]
+
+
+@pytest.mark.parametrize("part", [0.4, 0.9])
+@pytest.mark.parametrize("kind", PROMISING)
+def test_a_file_that_was_cut_is_refused(tmp_path: Path, kind: str, part: float) -> None:
     path = written(tmp_path, kind)
     data = path.read_bytes()
-    path.write_bytes(data[: len(data) * 6 // 10])
+    path.write_bytes(data[: int(len(data) * part)])
     refused(path, kind)
+
+
+READ_ONCE = ["a.wav", "big.wav", "a.aiff", "a.caf", "a.w64", "a.m4a", "a.tta", "a.wma"]
+
+
+@pytest.mark.parametrize("kind", READ_ONCE)
+def test_a_second_recording_that_nobody_would_hear_is_named(tmp_path: Path, kind: str) -> None:
+    path = written(tmp_path, kind)
+    path.write_bytes(path.read_bytes() * 2)
+    refused(path, "another recording behind its first")
+
+
+def test_a_film_is_as_long_as_its_longest_stream(tmp_path: Path) -> None:
+    path = tmp_path / "film.mkv"
+    with av.open(str(path), "w") as film:
+        sound_track = film.add_stream("flac", rate=RATE, layout="mono")
+        pictures = film.add_stream("mpeg4", rate=5)
+        pictures.width, pictures.height, pictures.pix_fmt = 16, 16, "yuv420p"
+        heard = av.AudioFrame.from_ndarray((sound(RATE)[None] * 9_000).astype("i2"), "s16", "mono")
+        heard.sample_rate, heard.pts = RATE, 0
+        packets = [*sound_track.encode(heard), *sound_track.encode(None)]
+        for at in range(5 * 2 * SECONDS):
+            picture = av.VideoFrame(16, 16, "yuv420p")
+            picture.pts = at
+            packets += pictures.encode(picture)
+        film.mux([*packets, *pictures.encode(None)])
+    assert len(load_audio(path)) == SECONDS * RATE
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    refused(path, "header promises")
+
+
+def test_a_pipes_estimated_length_is_no_promise(tmp_path: Path) -> None:
+    path = written(tmp_path, "adpcm.wav")
+    with_size(path, 0xFFFFFFFF)
+    data = bytearray(path.read_bytes())
+    at = data.find(b"fact")
+    data[at : at + 4] = b"JUNK"
+    at = data.find(b"fmt ") + 16  # bytes a second, from which FFmpeg estimates a length
+    data[at : at + 4] = (2_000).to_bytes(4, "little")
+    path.write_bytes(data)
+    assert len(load_audio(path)) / RATE == pytest.approx(SECONDS, abs=0.2)
+
+
+def test_a_promise_of_another_encoders_tag_counts(tmp_path: Path) -> None:
+    path = written(tmp_path, "tagged.mp3")
+    data = bytearray(path.read_bytes())
+    tag = max(data.find(b"Xing"), data.find(b"Info"))
+    data[tag : tag + 14] = b"VBRI" + bytes(6) + (len(data) + 5_000).to_bytes(4, "big")
+    path.write_bytes(data)
+    refused(path, "its first frame promises")
 
 
 def test_a_file_damaged_inside_is_refused(tmp_path: Path) -> None:

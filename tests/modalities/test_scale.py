@@ -70,3 +70,24 @@ def test_a_stream_that_begins_quietly_is_heard() -> None:
     stream = fed([np.zeros(RATE, np.int32), *pieces(quiet), *pieces(loud), *pieces(quiet)] * 2)
     stream.finish()
     assert stream.end == 2 * (RATE + 2 * len(quiet) + len(loud))
+
+
+def test_a_stream_takes_what_a_whole_recording_is_taken_as() -> None:
+    wave = torch.from_numpy(VOICE / 32768)
+    for samples in (wave.bfloat16(), wave.half(), wave.requires_grad_()):
+        assert fed([samples]).end == len(load_audio(samples, RATE)) == len(VOICE)
+
+
+def test_what_is_masked_is_neither_sound_nor_silence() -> None:
+    for take in (load_audio, lambda samples, rate: IncomingAudio().add(samples, rate)):
+        with pytest.raises(InputError, match="masked array"):
+            take(np.ma.masked_array(VOICE, VOICE > 0), RATE)
+
+
+@pytest.mark.parametrize("rate", ["16000", 0, 1.5, float("nan"), True])
+def test_a_rate_is_looked_at_before_the_samples(rate: Any) -> None:
+    stream = IncomingAudio()
+    with pytest.raises(InputError, match="found sampling rate"):
+        stream.add(VOICE.astype(np.int32), rate)
+    stream.add(VOICE, RATE)
+    assert stream.end == len(VOICE)

@@ -50,6 +50,38 @@ def a_cut_file_is_refused() -> None:
         expect(refuses(lambda: audio.load_audio(path)), "half a file was heard as a whole one")
 
 
+def cut(kind: str) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        path = written(Path(place), kind)
+        data = path.read_bytes()
+        for size in range(len(data) // 5, len(data) * 9 // 10, 499):
+            path.write_bytes(data[:size])
+            expect(refuses(lambda: audio.load_audio(path)), f"a part of {kind} was heard as whole")
+
+
+def a_cut_matroska_is_refused() -> None:
+    cut("a.mka")
+
+
+def a_cut_file_of_chunks_is_refused() -> None:
+    cut("a.caf")
+
+
+def a_cut_film_is_refused() -> None:
+    cut("a.avi")
+
+
+def a_cut_wma_is_refused() -> None:
+    cut("a.wma")
+
+
+def two_in_a_file_are_named() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        path = written(Path(place), "a.m4a")
+        path.write_bytes(path.read_bytes() * 2)
+        expect(refuses(lambda: audio.load_audio(path)), "the second recording wasn't heard")
+
+
 def samples_behind_the_samples_are_named() -> None:
     with tempfile.TemporaryDirectory() as place:
         path = written(Path(place), "a.wav")
@@ -90,6 +122,11 @@ def whatever_a_library_raises_is_ours() -> None:
 CHECKS: list[Check] = [
     an_mp3_is_heard_to_its_end,
     a_cut_file_is_refused,
+    a_cut_matroska_is_refused,
+    a_cut_file_of_chunks_is_refused,
+    a_cut_film_is_refused,
+    a_cut_wma_is_refused,
+    two_in_a_file_are_named,
     samples_behind_the_samples_are_named,
     a_chain_is_heard_whole,
     sixteen_bits_in_thirty_two_are_refused,
@@ -102,12 +139,12 @@ CHECKS: list[Check] = [
 def an_estimate_is_a_promise(patch: Patch) -> None:
     real = audio_files._decoded
 
-    def believing(container: Any, stream: Any) -> tuple[list[Any], int]:
-        frames, damaged = real(container, stream)
+    def believing(container: Any, stream: Any) -> Any:
+        heard = real(container, stream)
         if "mp3" in container.format.name:
             most = float(stream.duration * stream.time_base) / 4
-            frames = [frame for frame in frames if frame.time < most]
-        return frames, damaged
+            heard.frames = [frame for frame in heard.frames if frame.time < most]
+        return heard
 
     patch.setattr(audio_files, "_decoded", believing)
 
@@ -115,6 +152,26 @@ def an_estimate_is_a_promise(patch: Patch) -> None:
 def nothing_is_promised(patch: Patch) -> None:
     patch.setattr(audio_files, "PROMISES", frozenset())
     patch.setattr(audio_files, "TAGS", (b"",))
+
+
+def matroska_promises_nothing(patch: Patch) -> None:
+    patch.setattr(audio_files, "says_duration", lambda path: False)
+
+
+def no_chunks_in_a_caf(patch: Patch) -> None:
+    patch.delitem(_containers.LAYOUTS, b"caff")
+
+
+def a_film_is_never_cut(patch: Patch) -> None:
+    patch.setattr(_containers, "_missing_of_riffs", lambda data: None)
+
+
+def wma_is_never_cut(patch: Patch) -> None:
+    patch.setattr(_containers, "_missing_of_asf", lambda data: None)
+
+
+def nothing_begins_again(patch: Patch) -> None:
+    patch.setattr(audio_files, "begins_again", lambda path, end: False)
 
 
 def nobody_looks_behind(patch: Patch) -> None:
@@ -151,6 +208,11 @@ def a_door_for_some_errors_only(patch: Patch) -> None:
 MUTANTS: list[Mutant] = [
     (an_estimate_is_a_promise, an_mp3_is_heard_to_its_end, "wasn't heard"),
     (nothing_is_promised, a_cut_file_is_refused, "as a whole one"),
+    (matroska_promises_nothing, a_cut_matroska_is_refused, "as whole"),
+    (no_chunks_in_a_caf, a_cut_file_of_chunks_is_refused, "as whole"),
+    (a_film_is_never_cut, a_cut_film_is_refused, "as whole"),
+    (wma_is_never_cut, a_cut_wma_is_refused, "as whole"),
+    (nothing_begins_again, two_in_a_file_are_named, "wasn't heard"),
     (nobody_looks_behind, samples_behind_the_samples_are_named, "weren't heard"),
     (every_ogg_is_single, a_chain_is_heard_whole, "wasn't heard"),
     (types_tell_the_scale, sixteen_bits_in_thirty_two_are_refused, "silence"),
