@@ -68,6 +68,7 @@ class Account:
         self.drafter_encoder_runs += encoder_runs
         self.conditioning = drafter.conditioning
         for part in drafter.parts:
+            self.note(part.note)
             before, _ = self.by_drafter.get(part.name, (0, ""))
             self.by_drafter[part.name] = before + part.forwards, part.conditioning
 

@@ -260,6 +260,11 @@ class Drafter(ABC):
         return (self,)
 
     @property
+    def note(self) -> str | None:
+        """What a report has to say of how it went; None: nothing."""
+        return None
+
+    @property
     def forwards(self) -> int:
         """Forward passes that this drafter cost so far (0 where it is no model)."""
         return 0

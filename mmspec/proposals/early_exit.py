@@ -20,6 +20,11 @@ class EarlyExitDrafter(ModelDrafter):
     name: str = "early-exit"
     conditioning: str = "shared"
 
+    @property
+    def note(self) -> None:
+        """Nothing: its limit is the target's."""
+        return
+
     def outlook(self, prefix: Prefix) -> Outlook:
         """Without early-exit training the odds are poor, and depend on the depth."""
         return Outlook("early exit", first=0.5, rest=0.6, available=self._room(prefix))

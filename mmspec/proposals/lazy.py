@@ -47,6 +47,11 @@ class LazyDrafter(Drafter):
             self._drafter.commit(prefix, agreed)
 
     @property
+    def note(self) -> str | None:
+        """The real drafter's."""
+        return None if self._drafter is None else self._drafter.note
+
+    @property
     def forwards(self) -> int:
         """Forward passes of the real drafter."""
         return 0 if self._drafter is None else self._drafter.forwards

@@ -82,6 +82,14 @@ class ModelDrafter(Drafter):
         # _ends[k]: length of the model's sequence once k target units behind the prompt are in it.
         self._ends = [len(self.prompt)]
         self._sequence = list(self.prompt)
+        self._is_full = False
+
+    @property
+    def note(self) -> str | None:
+        """That its own context was too short for the output, if it was."""
+        if not self._is_full:
+            return None
+        return f"drafter {self.name} stopped at its own limit of {self.model.capacity} positions"
 
     def outlook(self, prefix: Prefix) -> Outlook:
         """As many units as its context still holds."""
@@ -95,6 +103,7 @@ class ModelDrafter(Drafter):
         """
         self._translate(prefix)
         if len(self._sequence) > self.model.capacity:
+            self._is_full = True
             return Proposal()
         row = self._next_row()
         units: list[int] = []
@@ -149,7 +158,9 @@ class ModelDrafter(Drafter):
     def _room(self, prefix: Prefix) -> int:
         # A unit may become several of the model's, so this is an upper bound; propose() checks.
         emitted = len(prefix) - prefix.prompt_length
-        return max(0, self.model.capacity - len(self.prompt) - emitted)
+        room = max(0, self.model.capacity - len(self.prompt) - emitted)
+        self._is_full |= room == 0
+        return room
 
     def _score(self, ids: Sequence[int]) -> Tensor:
         return self.vocabulary.to_target(self.model.score(ids, keep=1)[-1])

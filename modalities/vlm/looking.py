@@ -85,6 +85,8 @@ def looking(
         blank = [_without_a_picture(image) for image in images]
         nothing = prepared_look(checkpoint, request, checkpoint.inputs(blank, request.instruction))
         drops = log_prob_drops_without_images(checkpoint.family, prepared, nothing, ids)
+    if not text:
+        account.note("nothing was said: the target ended its output before any text")
     if note is not None:
         account.tally.faults.append(note)
     said = Description(

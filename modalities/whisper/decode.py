@@ -93,7 +93,7 @@ class Recognition:
         self._settings = Settings(pair.whisper, request)
         self.whisper, self._fallback = self._settings.whisper, self._settings.fallback
         self._samplings = self._read_samplings()
-        self._tries, self._sampled = 0, False
+        self._tries, self._sampled, self._silent = 0, False, False
         self._expected = Expected.of(request.hypothesis, self.whisper)
         self._conditioned = bool(request.condition_on_prev_tokens)  # a config's: from window 2 on
         self._timestamps = False
@@ -250,6 +250,7 @@ class Recognition:
             verdict = fallback.judge(heard.emitted, logprob, go.no_speech, vocab_size)
             if verdict is not Verdict.AGAIN:
                 break
+        self._silent |= verdict is Verdict.SILENCE
         return (None if verdict is Verdict.SILENCE else heard), first_round
 
     def _try(
@@ -311,6 +312,12 @@ class Recognition:
         """The outcome, once the iteration is over."""
         with self.clock("post"):
             ids, text, segments = with_texts(self.whisper, self.segments)
+        if not text:
+            self._account.note(
+                "nothing was said: every window was taken for silence (no_speech_threshold)"
+                if self._silent
+                else "nothing was said: the target ended its output before any text"
+            )
         return Transcription(
             text=text,
             ids=ids,

@@ -34,9 +34,21 @@ class FrameModelDrafter(Drafter):
     cost_prior: float = 0.5
     conditioning: str = "own"
 
+    def __post_init__(self) -> None:
+        self._is_full = False
+
+    @property
+    def note(self) -> str | None:
+        """That its own context was too short for the output, if it was."""
+        if not self._is_full:
+            return None
+        return f"drafter {self.name} stopped at its own limit of {self.model.capacity} frames"
+
     def outlook(self, prefix: Prefix) -> Outlook:
         """As many frames as its context still holds."""
-        return Outlook("model", 0.7, 0.8, max(0, self.model.capacity - len(prefix)))
+        room = max(0, self.model.capacity - len(prefix))
+        self._is_full |= room == 0
+        return Outlook("model", 0.7, 0.8, room)
 
     def propose(self, prefix: Prefix, limit: int, pick: Pick) -> DraftedFrames:
         """Catch up with the committed prefix, then draft up to `limit` frames.

@@ -257,6 +257,9 @@ class Speaker(Loaded[Checkpoint, Speech]):
     ) -> Speech:
         account, steps = asked.account, self.checkpoint.steps
         origins = tuple(account.tally.origins())
+        if not len(codes):
+            why = "the target ended it" if said.ended else "a limit ended it"
+            account.note(f"no whole frame in an output of {len(origins)} tokens: {why} there")
         report = account.report(said.sampling, asked.pair.costs)
         if grounding is not None:
             report = replace(report, by_class=share_by_class(grounding, origins))
