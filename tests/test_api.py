@@ -322,7 +322,7 @@ class TestRefusals:
             ({"language": "en", "is_multilingual": False}, "English-only"),
             ({"logprob_threshold": "low"}, "logprob_threshold: found 'low', expected a number"),
             ({"max_new_tokens": 2.5}, "max_new_tokens: found 2.5, expected a whole number"),
-            ({"max_new_tokens": "7"}, "not supported between"),
+            ({"max_new_tokens": "7"}, "max_new_tokens: found .7., expected a whole number"),
             ({"repetition_penalty": -1.0}, "strictly positive float, but is -1.0"),
             ({"prompt": "a b c d e f g h i j k l", "max_length": 1}, "max_length 1 leaves no room"),
             ({"language": "en", "prompt": [4, 5]}, "prompt: found list, expected a text"),

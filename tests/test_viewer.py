@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers
 from PIL import Image
+from transformers.generation.streamers import BaseStreamer
 
 import mmspec
 from mmspec.errors import InputError, ModelError, OptionError
@@ -359,7 +360,7 @@ class TestRefusals:
 
     def test_a_streamer_for_several(self, viewer: Viewer) -> None:
         with pytest.raises(OptionError, match="side by side have none"):
-            list(viewer.outcomes([{"image": picture(), "streamer": object()}], 2))
+            list(viewer.outcomes([{"image": picture(), "streamer": BaseStreamer()}], 2))
 
     def test_a_model_that_listens(self) -> None:
         with pytest.raises(ModelError, match="listens to a conversation"):

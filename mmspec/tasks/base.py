@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from numbers import Integral
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -109,7 +110,7 @@ def check_batch(batch: int) -> None:
     """Raise where nothing could be decoded side by side.
 
     Raises:
-        OptionError: fewer than one.
+        OptionError: fewer than one, or no number.
     """
-    if batch < 1:
-        raise OptionError(f"batch: found {batch}, expected 1 or more")
+    if not isinstance(batch, Integral) or batch < 1:
+        raise OptionError(f"batch: found {batch!r}, expected a whole number, 1 or more")

@@ -5,9 +5,13 @@ Nothing is imported that takes time: `--help` shows options before any model is 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import Any, ClassVar, Self, TypedDict
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self, TypedDict, get_args, get_type_hints
+
+from mmspec.errors import OptionError
 
 FLAG = "flag"
 """Where a field's metadata says how it is given on the command line."""
@@ -53,6 +57,55 @@ def option(default: Any = MISSING, **flag: Any) -> Any:
     return field(default=default, metadata={FLAG: Flag(**flag)})
 
 
+NUMBERS: dict[Any, tuple[type, str]] = {
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+    bool: (Real, "True or False"),
+}
+"""What is taken for a type, NumPy's numbers too, and how it is called."""
+
+
+def check_numbers(options: Any) -> None:
+    """Raise where an attribute of a dataclass that has to be a number is none.
+
+    Raises:
+        OptionError: names the first, what was found and what was expected.
+    """
+    of: Any = type(options)
+    for name, kinds in _numbers(of).items():
+        value = getattr(options, name)
+        if value is not None and not isinstance(value, tuple(NUMBERS[kind][0] for kind in kinds)):
+            expected = " or ".join(NUMBERS[kind][1] for kind in kinds)
+            raise OptionError(f"{name}: found {value!r}, expected {expected}")
+
+
+@functools.cache
+def _numbers(kind: type) -> dict[str, tuple[type, ...]]:
+    """The attributes of a class that are numbers by their types, and which numbers."""
+    hints = get_type_hints(kind)
+    found = {}
+    for of in fields(kind):
+        hint = hints[of.name]
+        alternatives = set(get_args(hint) or (hint,)) - {type(None)}
+        if alternatives <= NUMBERS.keys():
+            found[of.name] = tuple(one for one in NUMBERS if one in alternatives)
+    return found
+
+
+def check_streamer(streamer: Any) -> None:
+    """Raise where this is no streamer.
+
+    Raises:
+        OptionError: it can't be given ids, or the end.
+    """
+    for method in ("put", "end") if streamer is not None else ():
+        if not callable(getattr(streamer, method, None)):
+            raise OptionError(
+                f"streamer: found {type(streamer).__name__} without {method}(), expected a "
+                "transformers streamer"
+            )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What every request may say of transformers' `generate`; a task's own fields come with it.
@@ -75,6 +128,10 @@ class Request:
     logits_processor: Sequence[Any] | None = None
     stopping_criteria: Sequence[Any] | None = None
     further: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        check_streamer(self.streamer)
 
     def having(self, options: Mapping[str, Any]) -> Self:
         """The same with other options; what no attribute is named after is one of `generate`'s."""

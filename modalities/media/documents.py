@@ -12,6 +12,7 @@ import math
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -96,8 +97,8 @@ def pages(
         >>> [page.number for page in pages(Image.new("RGB", (30, 20)))]
         [1]
     """
-    if not (math.isfinite(dpi) and dpi > 0):
-        raise OptionError(f"dpi={dpi}: expected a number above 0")
+    if not (isinstance(dpi, Real) and math.isfinite(dpi) and dpi > 0):
+        raise OptionError(f"dpi={dpi!r}: expected a number above 0")
     if isinstance(source, str | Path):
         name = str(source)
         with open_file(source, name) as file:

@@ -23,6 +23,7 @@ from mmspec.compat import words_of_units
 from mmspec.engine import run_alone
 from mmspec.errors import OptionError
 from mmspec.factorizations.whisper import TIMESTAMP_STEP_S
+from mmspec.modalities.base.options import check_numbers
 from mmspec.modalities.media.audio_buffer import IncomingAudio
 from mmspec.modalities.whisper.buffer_result import Said, said
 from mmspec.modalities.whisper.checkpoint import SAMPLING_RATE, Whisper
@@ -77,6 +78,7 @@ class StreamOptions:
         Raises:
             OptionError: names the option.
         """
+        check_numbers(self)
         if not 0 < self.step_s < math.inf:
             raise OptionError(f"step_s: found {self.step_s!r}, expected seconds above 0")
         if self.trim_s is not None and not 0 < self.trim_s <= window_s:

@@ -176,7 +176,7 @@ class Speaker(Loaded[Checkpoint, Speech]):
             self.generation_options(request),
             seed=request.seed,
             approximate=self._approximate(request.approximate, request.budget),
-            earlier=[self._sequence(said) for said in request.earlier],
+            earlier=self._earlier(request.earlier),
             streamer=request.streamer,
         )
         said = yield from self.checkpoint.family.say(asked)
@@ -232,6 +232,16 @@ class Speaker(Loaded[Checkpoint, Speech]):
         if request.guidance is not None:
             found["guidance_scale"] = _number("guidance", request.guidance)
         return found
+
+    def _earlier(self, given: Any) -> list[Sequence[Any]]:
+        """What was said before, as the model sees it.
+
+        Raises:
+            OptionError: no sequence of speeches or grids.
+        """
+        if not isinstance(given, Sequence):
+            raise OptionError(f"earlier: found {given!r}, expected a list of speeches or grids")
+        return [self._sequence(said) for said in given]
 
     def _sequence(self, said: Any) -> Sequence[Any]:
         """What was said before, as the model sees it."""
