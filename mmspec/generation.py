@@ -473,6 +473,18 @@ def _as_one_call(
     return output if isinstance(output, Tensor) else output["sequences"]
 
 
+def _goes_on(model: Any, options: Mapping[str, Any]) -> bool:
+    """Whether a row that has ended may have to go on until the others have.
+
+    The library fills up with padding only where it knows an end token; a criterion of the caller's
+    or a stop string ends a row without one, and the row speaks on.
+    """
+    config = options.get("generation_config")
+    said = options.get("eos_token_id", 0 if config is None else config.eos_token_id)
+    without_end = said is None or wanted(model, options, "eos_token_id") is None
+    return without_end and bool(options.get("stopping_criteria") or options.get("stop_strings"))
+
+
 def _row_after_row(
     model: Any, loop: CustomGenerate, inputs: Any, streamer: Any, options: dict[str, Any]
 ) -> Tensor:
@@ -498,7 +510,9 @@ def _row_after_row(
     widest = prompt_length(model, inputs)
     padded = any(prompt_length(model, row) < widest for row in rows)
     penalty = wanted(model, options, "encoder_repetition_penalty")  # on the padding, too
-    at_once = streamer is not None or begin_apart(model, inputs, options)
+    at_once = (
+        streamer is not None or begin_apart(model, inputs, options) or _goes_on(model, options)
+    )
     if len(rows) > 1 and (at_once or (padded and penalty not in (None, 1.0))):
         if times > 1:
             options["num_return_sequences"] = times

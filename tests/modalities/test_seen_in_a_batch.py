@@ -137,3 +137,21 @@ def test_one_prompt_for_several_recordings_fails_as_in_transformers() -> None:
     loop = mmspec.custom_generate("ngram")
     assert error_of(lambda: model.generate(features, custom_generate=loop, **asked)) == want
     assert "2 rows, prompts of 1" in str(loop.ordinary)
+
+
+class AfterSeven(StoppingCriteria):
+    """A row ends behind a unit that 7 divides."""
+
+    def __call__(self, ids: Tensor, scores: Any, **more: Any) -> Tensor:
+        return ids[:, -1] % 7 == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_an_end_a_row_speaks_on_until_the_others_have_ended(seed: int) -> None:
+    """The library fills up with padding only where it knows an end."""
+    model = tiny_crossing.tiny("donut", seed)
+    given = tiny_crossing.inputs("donut", model, "image", rows=3)
+    asked: dict[str, Any] = {"eos_token_id": None, "max_new_tokens": 12}
+    asked["stopping_criteria"] = StoppingCriteriaList([AfterSeven()])
+    want = model.generate(**given, **copy.deepcopy(asked))
+    same_ids(mmspec.generate(model, given, "ngram", **asked).sequences, want)
