@@ -49,7 +49,7 @@ def by_row(row: int, ids: Tensor) -> list[int]:
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "a processor": {"logits_processor": LogitsProcessorList([ByWidth()])},
-    "a criterion": {"stopping_criteria": StoppingCriteriaList([AtWidth()])},
+    "a criterion": {"stopping_criteria": StoppingCriteriaList([AtWidth()]), "eos_token_id": 98},
     "a penalty on the prompt": {"encoder_repetition_penalty": 3.0},
     "a function of rows": {"prefix_allowed_tokens_fn": by_row},
     "several of each": {
@@ -150,7 +150,7 @@ class AfterSeven(StoppingCriteria):
 def test_without_an_end_a_row_speaks_on_until_the_others_have_ended(seed: int) -> None:
     """The library fills up with padding only where it knows an end."""
     model = tiny_crossing.tiny("donut", seed)
-    given = tiny_crossing.inputs("donut", model, "image", rows=3)
+    given = tiny_crossing.inputs("donut", model, "prompted", rows=3)
     asked: dict[str, Any] = {"eos_token_id": None, "max_new_tokens": 12}
     asked["stopping_criteria"] = StoppingCriteriaList([AfterSeven()])
     want = model.generate(**given, **copy.deepcopy(asked))
