@@ -41,13 +41,13 @@ from mmspec.proposals import (
     Pick,
     Proposal,
     SameVocabulary,
-    ScriptedDrafter,
     SwitchDrafter,
 )
 from mmspec.proposals.hypothesis import tree_of
 from mmspec.report.trace import Round
 from mmspec.state import DecoderState
 from mmspec.target import Pass
+from tests.proposals.scripted import ScriptedDrafter
 
 V = 13
 """Units in the usual toy vocabulary."""

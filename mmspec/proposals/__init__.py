@@ -18,5 +18,4 @@ from mmspec.proposals.model import Vocabulary as Vocabulary
 from mmspec.proposals.ngram import NgramDrafter as NgramDrafter
 from mmspec.proposals.overlap import OverlapDrafter as OverlapDrafter
 from mmspec.proposals.relay import RelayDrafter as RelayDrafter
-from mmspec.proposals.scripted import ScriptedDrafter as ScriptedDrafter
 from mmspec.proposals.switch import SwitchDrafter as SwitchDrafter

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from mmspec.acceptance import frames
-from mmspec.acceptance.frames import FREE, Chance, Coins, FrameDecision, FrameProposal, reference
+from mmspec.acceptance.frames import FREE, Chance, Coins, FrameDecision, FrameProposal
 from mmspec.acceptance.frames.proposal import Reading
+from tests.acceptance import frames_reference as reference
 
 from .branching import Branching, integrated
 

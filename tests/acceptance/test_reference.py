@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mmspec.acceptance import Decision, block, greedy, gumbel, keyed, reference, token
+from mmspec.acceptance import Decision, block, greedy, gumbel, keyed, token
+from tests.acceptance import reference
 
 CASES = settings(max_examples=150, deadline=None, derandomize=True, database=None)
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from mmspec.acceptance import gumbel, own_choices, walk
-from mmspec.acceptance.reference import draw, softmax
+from tests.acceptance.reference import draw, softmax
 
 LIMIT = 1e-12
 LENGTH = 3

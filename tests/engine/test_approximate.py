@@ -25,13 +25,13 @@ from mmspec.errors import OptionError
 from mmspec.modalities.base.pair import Pair, decode
 from mmspec.output.render import overview_table, report_table
 from mmspec.prefix import Frame
-from mmspec.proposals import ScriptedDrafter
 from mmspec.report.ledger import DistanceLedger
 from mmspec.report.report import Report, Tally
 from mmspec.report.totals import total
 from tests import frame_toys, toys
 from tests.acceptance.branching import Branching, integrated
 from tests.frame_toys import CPU, Case, FrameToy, K, ToyChain, V, case, drafter_for
+from tests.proposals.scripted import ScriptedDrafter
 
 PAIRS = [(1, 2), (2, 3)]
 """Alike in every codebook. The marks of every order of the toys are by themselves."""

@@ -20,14 +20,8 @@ from transformers.generation.logits_process import (
 from mmspec.engine import Chooser, Sampling
 from mmspec.errors import ModelError, OptionError
 from mmspec.prefix import Prefix
-from mmspec.proposals import (
-    Drafter,
-    ModelDrafter,
-    NgramDrafter,
-    Proposal,
-    SameVocabulary,
-    ScriptedDrafter,
-)
+from mmspec.proposals import Drafter, ModelDrafter, NgramDrafter, Proposal, SameVocabulary
+from tests.proposals.scripted import ScriptedDrafter
 from tests.toys import CPU, DRAFTERS, PROMPT, ToyTarget, decode, drafter_for, ordinary, toy_law
 
 LONG = len(PROMPT) + 20

@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from mmspec.modalities.speech.orpheus import SlotMask
-from mmspec.proposals.scripted import ScriptedDrafter
 from mmspec.report.trace import Round
 from tests.modalities.speech import bed_orpheus as bed
 from tests.modalities.speech.keyed import drawing
 from tests.modalities.speech.test_orpheus import UNENDING, Regions, restless
+from tests.proposals.scripted import ScriptedDrafter
 
 GIVEN = bed.inputs(0)
 PROMPT = GIVEN["input_ids"].shape[1]

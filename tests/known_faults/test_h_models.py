@@ -23,7 +23,6 @@ from mmspec.modalities.speech.csm import split
 from mmspec.modalities.speech.draft import LookupDraft, ModelDraft
 from mmspec.modalities.speech.orpheus import Marks
 from mmspec.prefix import Frame
-from mmspec.proposals.scripted import ScriptedDrafter
 from tests.modalities.speech import (
     bed_bark,
     bed_csm,
@@ -36,6 +35,7 @@ from tests.modalities.speech import (
 )
 from tests.modalities.speech.chain_runs import lookup, wrong
 from tests.modalities.speech.delayed_runs import Run, Telling, run
+from tests.proposals.scripted import ScriptedDrafter
 
 MARK = bed_musicgen.CODES
 """The id behind the last code, MusicGen's start and padding."""

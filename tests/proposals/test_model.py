@@ -19,10 +19,10 @@ from mmspec.proposals import (
     Outlook,
     Proposal,
     SameVocabulary,
-    ScriptedDrafter,
     VocabularyBridge,
     fit_vocabulary,
 )
+from tests.proposals.scripted import ScriptedDrafter
 from tests.toys import (
     CPU,
     PROMPT,

@@ -15,8 +15,8 @@ from mmspec.modalities.speech.chain import ChainDraft, LookupDraft
 from mmspec.modalities.speech.checkpoint import Checkpoint
 from mmspec.modalities.speech.contract import Asked, Said
 from mmspec.modalities.speech.family import Family
-from mmspec.proposals.scripted import ScriptedDrafter
 from mmspec.report.report import Report
+from tests.proposals.scripted import ScriptedDrafter
 
 OF_REQUEST = ("seed", "rule", "approximate", "earlier", "streamer", "drafter_inputs")
 PAST_THE_END = 60

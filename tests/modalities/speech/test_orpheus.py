@@ -17,7 +17,7 @@ from mmspec.factorizations import TimeMajorFrames
 from mmspec.modalities.speech.chain import ChainDraft
 from mmspec.modalities.speech.checkpoint import Checkpoint
 from mmspec.modalities.speech.orpheus import Marks, Orpheus, SlotMask, levels, sound
-from mmspec.proposals.scripted import ScriptedDrafter
+from tests.proposals.scripted import ScriptedDrafter
 
 from . import bed_orpheus as bed
 from .chain_runs import PAST_THE_END, chances, drafted_by, lookup, read_again, said_together, wrong
