@@ -25,7 +25,7 @@ from mmspec.clock import Clock
 from mmspec.compare.peers import one_reason, untouched
 from mmspec.compat import quiet
 from mmspec.engine import BlockCosts, FixedPolicy, Sampling, run_alone
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.modalities import ADAPTERS
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.draft import ModelDraft
@@ -96,7 +96,7 @@ def ours(model: Any, drafter: Any, prompts: Sequence[Prompt]) -> dict[str, Any]:
     target = Checkpoint.of(model)
     draft = ModelDraft(target, Checkpoint.of(drafter), "copy", sure=0.0)
     pair = Pair(target, draft, FixedPolicy(GAMMA), BlockCosts())
-    account, equal = Account(Clock(target.device)), True
+    account, equal = RequestStats(Clock(target.device)), True
     for inputs, want in prompts:
         prepared = prepare(model, copied(inputs), max_new_tokens=MOST_NEW_TOKENS)
         ids = run_alone(

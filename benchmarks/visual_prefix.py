@@ -40,7 +40,7 @@ from mmspec.bench.spread import Spread
 from mmspec.clock import Clock
 from mmspec.compat import quiet
 from mmspec.engine import BlockCosts, FixedPolicy, Sampling, run_alone
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.draft import ModelDraft
 from mmspec.modalities.base.encoder_runs import watched
@@ -152,7 +152,7 @@ def watching(decoder: Any) -> Iterator[Moves]:
 def drafted(pair: Pair[Checkpoint], inputs: dict[str, Tensor]) -> dict[str, Any]:
     """One request of mmspec's: ids, seconds by phase and round, what happened to the prefix."""
     model = pair.checkpoint.model
-    account, greedy = Account(ProcessorClock(model.device)), Sampling(False)
+    account, greedy = RequestStats(ProcessorClock(model.device)), Sampling(False)
     towers = pair.checkpoint.family.encoders(model)
     with watching(model.get_decoder()) as moves, watched(towers, Clock(model.device)) as runs:
         prepared = prepare(model, inputs, max_new_tokens=NEW_TOKENS)

@@ -36,7 +36,7 @@ from mmspec.drafting import draft_for, policy_for
 from mmspec.engine import BlockCosts, Sampling
 from mmspec.engine.processing import BLOCK_FORMS, IGNORES_PREFIX, MEMORYLESS
 from mmspec.engine.processor_copies import with_copies
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.errors import OptionError
 from mmspec.modalities import adapter_for, task_of
 from mmspec.modalities.base.batch_view import as_in_batch
@@ -459,7 +459,7 @@ def _spoken(
         )
     voice, costs = Voice.of(model, packed=packed), BlockCosts()
     pair = DraftedPair(voice, draft_for(draft, voice, False), policy_for(gamma, costs), costs)
-    account = Account(Clock(model.device))
+    account = RequestStats(Clock(model.device))
     asked = Asked(pair, dict(inputs), account, options, seed=seed, streamer=streamer)
     output, sampling = generated(asked)
     return Generation(output, (account.report(sampling, costs),))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
-from mmspec.report.report import Report, Tally
+from mmspec.report.report import Report, RoundStats
 from mmspec.report.trace import Origin, Round
 
 END = 999
@@ -121,7 +121,7 @@ def round_of(
 
 def tallied(*rounds: Round, **changes: Any) -> tuple[tuple[int, ...], tuple[Origin, ...], Report]:
     """What these rounds emit, where each unit is from, and the report of it all."""
-    tally = Tally()
+    tally = RoundStats()
     for done in rounds:
         tally.add(done)
     report = tally.report(

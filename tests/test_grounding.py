@@ -19,7 +19,7 @@ from mmspec.report.grounding import (
     share_by_class,
     threshold_of,
 )
-from mmspec.report.report import Tally
+from mmspec.report.report import RoundStats
 from mmspec.report.trace import Origin
 
 
@@ -140,7 +140,7 @@ class TestShares:
         facts = {"drafter_forwards": 0, "conditioning": "none", "target_forwards": 0}
         facts |= {"encoder_runs": 0, "drafter_encoder_runs": 0, "parity": "L0"}
         seconds = dict.fromkeys(("draft", "verify", "reconcile"), 0.0)
-        report = Tally().report(**facts, finish_reason="stop", seconds=seconds)
+        report = RoundStats().report(**facts, finish_reason="stop", seconds=seconds)
         assert report.to_dict()["by_class"] is None
         shares = share_by_class(*drawn(1))
         said = replace(report, by_class=shares).to_dict()["by_class"]

@@ -14,14 +14,14 @@ import torch
 
 from mmspec.clock import PHASES, Clock
 from mmspec.prefix import Prefix
-from mmspec.report.report import Report, Tally
+from mmspec.report.report import Report, RoundStats
 from mmspec.streaming import TextPieces
 from tests.toys import CPU, DRAFTERS, PROMPT, a_round, decode, drafter_for, ordinary, toy_law
 
 LONG = len(PROMPT) + 20
 
 
-def report_of(tally: Tally, **facts: Any) -> Report:
+def report_of(tally: RoundStats, **facts: Any) -> Report:
     known: dict[str, Any] = {
         "target_forwards": 7,
         "drafter_forwards": 3,
@@ -61,7 +61,7 @@ def test_emitted_is_accepted_and_recovered_and_bonus(
 
 def test_a_stop_inside_a_block_counts_nothing_behind_it() -> None:
     """A1, A6: a unit that wasn't emitted wasn't accepted, and wasn't judged either."""
-    tally = Tally()
+    tally = RoundStats()
     tally.add(
         a_round("d", proposed=5, accepted=2, emitted=2)
     )  # the second accepted unit was the stop
@@ -79,7 +79,7 @@ def test_a_stop_inside_a_block_counts_nothing_behind_it() -> None:
 
 
 def test_nothing_decoded_divides_by_nothing() -> None:
-    report = report_of(Tally())
+    report = report_of(RoundStats())
     assert report.mean_acceptance_length == report.draft_acceptance_rate == 0.0
     assert report.acceptance_by_offset == ()
 
@@ -106,7 +106,7 @@ def test_a_report_is_plain_json() -> None:
 
 
 def test_a_report_is_a_value() -> None:
-    report = report_of(Tally())
+    report = report_of(RoundStats())
     with pytest.raises(FrozenInstanceError, match="tokens"):
         report.tokens = 3  # type: ignore[misc]
 

@@ -21,8 +21,8 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 from mmspec import acceptance
 from mmspec.clock import Clock
 from mmspec.engine import (
+    AcceptanceSampler,
     BlockCosts,
-    Chooser,
     FixedPolicy,
     Policy,
     Processors,
@@ -286,7 +286,7 @@ def open_session(
         first_row,
         drafter=drafter,
         policy=FixedPolicy(gamma) if isinstance(gamma, int) else gamma,
-        chooser=Chooser(sampling or Sampling(), CPU),
+        chooser=AcceptanceSampler(sampling or Sampling(), CPU),
         processors=Processors(LogitsProcessorList(processors)),
         stops=Stops.from_transformers(StoppingCriteriaList(criteria), stop_units, max_length),
         clock=Clock(CPU),

@@ -27,7 +27,7 @@ Steps that decide several codes at once have rules of their own, in `mmspec.acce
 
 A row of scores needs at least one finite entry and neither `nan` nor `+inf`: a law that forbids
 everything has no unit to emit, and looking for one would make every rule wait for the device. Who
-waits for a decision anyway (`mmspec.engine.Chooser`) can look as well.
+waits for a decision anyway (`mmspec.engine.AcceptanceSampler`) can look as well.
 """
 
 from mmspec.acceptance import frames

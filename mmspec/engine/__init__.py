@@ -1,7 +1,7 @@
 """The engine: rounds of propose, verify and commit, and what decides in them."""
 
 from mmspec.engine.batching import run_together as run_together
-from mmspec.engine.choosing import Chooser as Chooser
+from mmspec.engine.choosing import AcceptanceSampler as AcceptanceSampler
 from mmspec.engine.choosing import Sampling as Sampling
 from mmspec.engine.costs import BlockCosts as BlockCosts
 from mmspec.engine.policy import AdaptivePolicy as AdaptivePolicy

@@ -88,7 +88,7 @@ class Sampling:
         return replace(self, seed=acceptance.derive_seed(self.seed, row + (go << 32)))
 
 
-class Chooser:
+class AcceptanceSampler:
     """Applies a request's rule to verified rows, and lets drafters draw the same way."""
 
     def __init__(self, sampling: Sampling, device: torch.device) -> None:

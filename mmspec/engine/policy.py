@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from mmspec.engine.costs import MEMORY, BlockCosts, typical
 from mmspec.errors import OptionError
-from mmspec.proposals.acceptance_rate import EXPECTED_UNITS, Survival, emitted_units
+from mmspec.proposals.acceptance_rate import EXPECTED_UNITS, AcceptanceRate, emitted_units
 from mmspec.proposals.base import Outlook
 from mmspec.report.trace import Round
 
@@ -91,7 +91,7 @@ class AdaptivePolicy:
 
     costs: BlockCosts = field(default_factory=BlockCosts)
     most: int = CANDIDATES[-1]
-    _survival: Survival = field(default_factory=Survival)
+    _survival: AcceptanceRate = field(default_factory=AcceptanceRate)
     _draft_s: dict[str, deque[float]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=MEMORY))
     )

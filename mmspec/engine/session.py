@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers.generation.streamers import BaseStreamer
 
 from mmspec.clock import Clock
-from mmspec.engine.choosing import Chooser
+from mmspec.engine.choosing import AcceptanceSampler
 from mmspec.engine.costs import BlockCosts
 from mmspec.engine.policy import Policy
 from mmspec.engine.processing import Processors
@@ -24,7 +24,7 @@ from mmspec.engine.work import Steps, run_alone
 from mmspec.errors import OptionError
 from mmspec.prefix import Prefix
 from mmspec.proposals.base import Drafter, Outlook, Pick, Proposal
-from mmspec.report.report import Tally
+from mmspec.report.report import RoundStats
 from mmspec.report.trace import Round
 from mmspec.target import Pass, Target
 
@@ -71,12 +71,12 @@ class Session:
         *,
         drafter: Drafter | None,
         policy: Policy,
-        chooser: Chooser,
+        chooser: AcceptanceSampler,
         processors: Processors,
         stops: Stops,
         clock: Clock,
         costs: BlockCosts | None = None,
-        tally: Tally | None = None,
+        tally: RoundStats | None = None,
         streamer: BaseStreamer | None = None,
         scores: Scores | None = None,
     ) -> None:
@@ -86,7 +86,7 @@ class Session:
                 f"the prompt {len(prefix)}"
             )
         self.prefix = prefix
-        self.tally = Tally() if tally is None else tally
+        self.tally = RoundStats() if tally is None else tally
         self.tally.sessions += 1
         self.clock = clock
         self.costs = BlockCosts() if costs is None else costs

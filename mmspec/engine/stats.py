@@ -11,11 +11,11 @@ from mmspec.engine.costs import BlockCosts
 from mmspec.proposals import Drafter
 from mmspec.report.by_codebook import CodeShare, add_codes
 from mmspec.report.ledger import DistanceLedger
-from mmspec.report.report import Report, Tally
+from mmspec.report.report import Report, RoundStats
 
 
 @dataclass
-class Account:
+class RequestStats:
     """Adds up what the sessions of one request did.
 
     Attributes:
@@ -36,7 +36,7 @@ class Account:
     """
 
     clock: Clock
-    tally: Tally = field(default_factory=Tally)
+    tally: RoundStats = field(default_factory=RoundStats)
     target_forwards: int = 0
     drafter_forwards: int = 0
     depth_forwards: int = 0

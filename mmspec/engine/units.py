@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-from mmspec.engine.choosing import Chooser, Sampling
+from mmspec.engine.choosing import AcceptanceSampler, Sampling
 from mmspec.engine.processing import Processors
 from mmspec.prefix import Prefix
 
@@ -35,9 +35,9 @@ class Single:
         """A prompt, with room for what follows it."""
         return Prefix(prompt, capacity, device)
 
-    def chooser(self, sampling: Sampling, device: torch.device) -> Chooser:
+    def chooser(self, sampling: Sampling, device: torch.device) -> AcceptanceSampler:
         """The acceptance rule over ids."""
-        return Chooser(sampling, device)
+        return AcceptanceSampler(sampling, device)
 
     def processors(self, processors: Any) -> Processors:
         """Logits processors over blocks of ids."""

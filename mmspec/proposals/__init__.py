@@ -1,6 +1,6 @@
 """Drafters: whatever proposes. None of them can change the output."""
 
-from mmspec.proposals.acceptance_rate import Survival as Survival
+from mmspec.proposals.acceptance_rate import AcceptanceRate as AcceptanceRate
 from mmspec.proposals.base import Drafter as Drafter
 from mmspec.proposals.base import Outlook as Outlook
 from mmspec.proposals.base import Pick as Pick

@@ -40,7 +40,7 @@ class _Rate:
 
 
 @dataclass
-class Survival:
+class AcceptanceRate:
     """What was seen of proposals, kept apart by the context of their outlooks.
 
     One may serve many requests: what it has learned is kept.
@@ -50,10 +50,11 @@ class Survival:
             and another drafter had its turn. A switch counts them; nobody else needs to.
 
     Example:
-        >>> survival, outlook = Survival(), Outlook("aligned", first=0.9, rest=0.95, available=8)
+        >>> rate = AcceptanceRate()
+        >>> outlook = Outlook("aligned", first=0.9, rest=0.95, available=8)
         >>> for _ in range(4):
-        ...     survival.observe("aligned", accepted=0, judged=1)
-        >>> round(survival.expect(outlook).first, 2)
+        ...     rate.observe("aligned", accepted=0, judged=1)
+        >>> round(rate.expect(outlook).first, 2)
         0.33
     """
 

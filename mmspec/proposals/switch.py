@@ -8,7 +8,12 @@ from dataclasses import dataclass, replace
 
 from mmspec.errors import DraftError
 from mmspec.prefix import Prefix
-from mmspec.proposals.acceptance_rate import EXPECTED_UNITS, ROW_PRIOR, Survival, emitted_units
+from mmspec.proposals.acceptance_rate import (
+    EXPECTED_UNITS,
+    ROW_PRIOR,
+    AcceptanceRate,
+    emitted_units,
+)
 from mmspec.proposals.base import Drafter, Outlook, Pick, Proposal
 
 FARTHEST = 24
@@ -79,7 +84,7 @@ class SwitchDrafter(Drafter):
     def __init__(
         self,
         drafters: Sequence[Drafter],
-        seen: Survival | None = None,
+        seen: AcceptanceRate | None = None,
         step_s: Callable[[], float | None] = lambda: None,
     ) -> None:
         names = [drafter.name for drafter in drafters]
@@ -91,7 +96,7 @@ class SwitchDrafter(Drafter):
         self._drafters = list(drafters)
         self._members = [_Member(drafter) for drafter in drafters]
         self._turn = self._members[0]
-        self._seen = Survival() if seen is None else seen
+        self._seen = AcceptanceRate() if seen is None else seen
         self._step_s = step_s
         self._on_trial = False
         self._drafted: tuple[int, Proposal] | None = None  # where the proposal began, and it

@@ -132,7 +132,7 @@ class Report:
 
 
 @dataclass
-class Tally:
+class RoundStats:
     """Counts rounds as they go; `report` turns them into the value above."""
 
     rounds: int = 0

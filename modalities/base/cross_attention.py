@@ -18,11 +18,11 @@ from mmspec.kernels import PackedLinears
 from mmspec.modalities.base.decoder import DecoderTarget, block_layers, first_layers, layer_list
 from mmspec.modalities.base.family import Family
 from mmspec.modalities.base.preparation import Prepared
-from mmspec.modalities.base.prepared_target import Opened
+from mmspec.modalities.base.prepared_target import PreparedTarget
 from mmspec.state import DecoderState
 
 
-class CrossingTarget(DecoderTarget):
+class CrossAttentionTarget(DecoderTarget):
     """A decoder with cross-attention, opened on a prompt.
 
     Attributes:
@@ -47,7 +47,7 @@ class CrossingTarget(DecoderTarget):
         return self._over(first_layers(self._decoder, layers), self.state.lend(layers))
 
 
-class CrossingFamily(Family):
+class CrossAttentionFamily(Family):
     """A family of models whose decoder attends across to what an encoder made of the image."""
 
     placeholders: tuple[str, ...] = ()
@@ -75,10 +75,10 @@ class CrossingFamily(Family):
         return rows_of(inputs)
 
     def target_class(self, model: Any) -> Any:
-        """What runs blocks: a kind of `CrossingTarget`."""
-        return CrossingTarget
+        """What runs blocks: a kind of `CrossAttentionTarget`."""
+        return CrossAttentionTarget
 
-    def open(self, prepared: Prepared, *, packed: bool) -> Opened:
+    def open(self, prepared: Prepared, *, packed: bool) -> PreparedTarget:
         """The decoder, nothing read yet. Close it when done."""
         model = prepared.model
         decoder, head = self.decoder(model), self.head(model)

@@ -13,7 +13,7 @@ from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.decoder import first_layers
 from mmspec.modalities.base.drafts import vocabulary_between_tokenizers
 from mmspec.modalities.base.preparation import Prepared, prepare
-from mmspec.modalities.base.prepared_target import Opened
+from mmspec.modalities.base.prepared_target import PreparedTarget
 from mmspec.modalities.base.request import Request
 from mmspec.proposals import (
     Drafter,
@@ -150,7 +150,7 @@ class ModelDraft:
         return prepare(self.drafter.model, inputs, max_new_tokens=request.room + 1, num_beams=1)
 
     def _read_prompt(
-        self, request: Request, prepared: Prepared, opened: Opened
+        self, request: Request, prepared: Prepared, opened: PreparedTarget
     ) -> tuple[Sequence[int], Tensor]:
         """Let the drafter read; the ids that it has read, and the law behind them `[1, V]`."""
         return prepared.prompt, opened.read_prompt()

@@ -13,7 +13,7 @@ from mmspec.modalities.base.batch import Medium, joined, split
 from mmspec.modalities.base.decoder import block_layers, end_units
 from mmspec.modalities.base.prefix_decoder import PrefixTarget
 from mmspec.modalities.base.preparation import Prepared
-from mmspec.modalities.base.prepared_target import Opened
+from mmspec.modalities.base.prepared_target import PreparedTarget
 from mmspec.modalities.base.prompting import INSTRUCTIONS, chat
 from mmspec.state import DecoderState
 
@@ -126,7 +126,7 @@ class Family:
         """One row's media as its processor would pack them."""
         return joined(media)
 
-    def open(self, prepared: Prepared, *, packed: bool) -> Opened:
+    def open(self, prepared: Prepared, *, packed: bool) -> PreparedTarget:
         """The decoder, nothing read yet. Close it when done."""
         model = prepared.model
         decoder, head = self.decoder(model), self.head(model)
@@ -134,7 +134,7 @@ class Family:
         packs = PackedLinears(block_layers(decoder, head)).open() if packed else None
         return self.target_class(model)(prepared, decoder, head, state, packs)
 
-    def target_class(self, model: Any) -> Callable[..., Opened]:
+    def target_class(self, model: Any) -> Callable[..., PreparedTarget]:
         """What runs blocks behind a prompt."""
         return PrefixTarget
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mmspec.clock import Clock
 from mmspec.engine import Sampling, Scores, run_alone
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.errors import ModelError
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.pair import Pair
@@ -60,7 +60,7 @@ def decode_row(
         hypothesis: expected units, for a hypothesis drafter.
         streamer: gets committed ids.
     """
-    account = Account(Clock(pair.checkpoint.device))
+    account = RequestStats(Clock(pair.checkpoint.device))
     scores = Scores([], []) if collects_scores(prepared.config) else None
     ids = run_alone(
         decoded(

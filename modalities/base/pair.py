@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mmspec.engine import SINGLE, Policy, Sampling, Scores, Session, Steps, Stops, Units
 from mmspec.engine.costs import BlockCosts
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.proposals import Drafter
 from mmspec.target import Target
 
@@ -89,7 +89,7 @@ class Pair(Generic[C]):
         self,
         opening: Opening,
         first_row: Tensor,
-        account: Account,
+        account: RequestStats,
         *,
         processors: Any,
         stops: Stops,

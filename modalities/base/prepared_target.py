@@ -9,7 +9,7 @@ from torch import Tensor
 from mmspec.target import Target
 
 
-class Opened(Target, Protocol):
+class PreparedTarget(Target, Protocol):
     """A target that has yet to read its prompt."""
 
     def read_prompt(self) -> Tensor:

@@ -15,12 +15,12 @@ from torch import nn
 
 from mmspec.clock import Clock
 from mmspec.engine import Sampling, Scores, Session, Steps, Stops
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.encoder_runs import watched
 from mmspec.modalities.base.pair import Pair, decode
 from mmspec.modalities.base.preparation import Prepared
-from mmspec.modalities.base.prepared_target import Opened
+from mmspec.modalities.base.prepared_target import PreparedTarget
 
 Inputs = Callable[[Checkpoint], Mapping[str, Any]]
 """Inputs of a drafting model for the same images and text, made when asked for."""
@@ -40,7 +40,7 @@ class Request:
         drafter_encoder_runs: of a drafter's own encoder, so far.
     """
 
-    target: Opened
+    target: PreparedTarget
     prepared: Prepared
     inputs: Inputs | None
     hypothesis: Sequence[int] | None
@@ -72,7 +72,7 @@ class Request:
 def session(
     pair: Pair[Checkpoint],
     prepared: Prepared,
-    account: Account,
+    account: RequestStats,
     *,
     sampling: Sampling,
     inputs: Inputs | None = None,
@@ -121,7 +121,7 @@ def session(
 
 
 def decoded(
-    pair: Pair[Checkpoint], prepared: Prepared, account: Account, **how: Any
+    pair: Pair[Checkpoint], prepared: Prepared, account: RequestStats, **how: Any
 ) -> Steps[list[int]]:
     """Decode a prepared request to its end: the arguments of `session`; the emitted units."""
     with session(pair, prepared, account, **how) as opened:

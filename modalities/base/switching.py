@@ -7,7 +7,7 @@ from typing import Any
 
 from mmspec.errors import OptionError
 from mmspec.modalities.base.pair import Draft
-from mmspec.proposals import Drafter, Survival, SwitchDrafter
+from mmspec.proposals import AcceptanceRate, Drafter, SwitchDrafter
 
 
 class SwitchDraft:
@@ -30,7 +30,7 @@ class SwitchDraft:
             )
         self.name = "+".join(names)
         self.drafts = tuple(drafts)
-        self._seen = Survival()
+        self._seen = AcceptanceRate()
 
     def open(self, request: Any) -> Drafter | None:
         """A switch between them; None where none of them has anything to draft from."""

@@ -14,7 +14,7 @@ DOUBTFUL_S = 1.0
 """Seconds of sound after which integers that stay small for their type are taken for misscaled."""
 
 
-class IncomingAudio:
+class AudioBuffer:
     """A stretch of a stream, from the first sample that is still needed to the last that came.
 
     Positions are samples at `target_rate`, counted from the stream's start.
@@ -23,7 +23,7 @@ class IncomingAudio:
         target_rate: Hz of what is kept.
 
     Example:
-        >>> audio = IncomingAudio()
+        >>> audio = AudioBuffer()
         >>> audio.add(np.ones(800), 8_000)
         >>> audio.finish()
         >>> audio.let_go(320)

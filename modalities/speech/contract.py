@@ -12,7 +12,7 @@ from mmspec.acceptance.groups import Approximate
 from mmspec.compat import given_cache
 from mmspec.engine import Sampling
 from mmspec.engine.frames import Chain, Frames, FrameStops, Layout
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.errors import OptionError
 from mmspec.factorizations.codes import Grid
 from mmspec.modalities.base.pair import Pair
@@ -46,7 +46,7 @@ class Asked:
 
     pair: Pair[Checkpoint]
     inputs: Mapping[str, Any]
-    account: Account
+    account: RequestStats
     options: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
     rule: str = "auto"
@@ -84,7 +84,7 @@ class Said:
     first_step: int | None = 0
 
 
-class Opened(Target, Protocol):
+class PreparedTarget(Target, Protocol):
     """A target of frames that has yet to read its prompt.
 
     Attributes:
@@ -112,11 +112,11 @@ class Opened(Target, Protocol):
         ...
 
 
-def units_of(opened: Opened, layout: Layout | None = None) -> Frames:
+def units_of(opened: PreparedTarget, layout: Layout | None = None) -> Frames:
     """What a session is given for a target of frames, whose marks are what is forced by default."""
     return Frames(opened.codebooks, layout or opened.layout, opened.chain, opened.said)
 
 
-def stops_of(opened: Opened, prepared: Prepared) -> FrameStops:
+def stops_of(opened: PreparedTarget, prepared: Prepared) -> FrameStops:
     """Where the output of a target of frames ends."""
     return FrameStops(opened.layout, opened.max_rows, prepared.criteria)

@@ -20,7 +20,7 @@ from mmspec.factorizations import Codebook, DepthFrames
 from mmspec.factorizations.codes import Grid
 from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.speech.checkpoint import Checkpoint
-from mmspec.modalities.speech.contract import Opened
+from mmspec.modalities.speech.contract import PreparedTarget
 from mmspec.modalities.speech.csm_request import CsmPrepared, prepare
 from mmspec.modalities.speech.csm_target import CsmTarget
 from mmspec.modalities.speech.depth_drafting import DepthDraft
@@ -67,7 +67,7 @@ class CsmFamily(FrameFamily):
         """What `model.generate(**inputs, **options)` would decode: see `csm_request.prepare`."""
         return prepare(model, inputs, **options)
 
-    def open(self, prepared: Prepared, *, packed: bool) -> Opened:
+    def open(self, prepared: Prepared, *, packed: bool) -> PreparedTarget:
         """A target on what `prepare` made; its prompt is still to be read."""
         return self._opened(_own(prepared), packed)
 
@@ -79,7 +79,7 @@ class CsmFamily(FrameFamily):
         inputs: Mapping[str, Any] | None = None,
         guided: bool | None = None,
         packed: bool = False,
-    ) -> Opened:
+    ) -> PreparedTarget:
         """A smaller CSM on the same request, its prompt still to be read.
 
         Its codes are drawn as the target's are: by the processors of both of its decoders.
@@ -100,7 +100,7 @@ class CsmFamily(FrameFamily):
         own = prepare(drafter, inputs, max_new_tokens=asked.max_rows - len(asked.prompt))
         return self._opened(replace(own, config=asked.config, depth=asked.depth), packed)
 
-    def _opened(self, prepared: CsmPrepared, packed: bool) -> Opened:
+    def _opened(self, prepared: CsmPrepared, packed: bool) -> PreparedTarget:
         steps = self.descriptor(prepared.model)
         return CsmTarget(prepared, steps, guess=self._guess, packed=packed)
 

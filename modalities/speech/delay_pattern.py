@@ -20,7 +20,7 @@ from mmspec.errors import OptionError
 from mmspec.factorizations import DelayedFrames
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.base.decoder import BlockTarget, block_layers
-from mmspec.modalities.speech.fast_decoder import LeanRows, function_of, why_not_lean
+from mmspec.modalities.speech.fast_decoder import FastRows, function_of, why_not_fast
 from mmspec.modalities.speech.state import BehindConditioning
 from mmspec.prefix import Frame
 
@@ -151,8 +151,8 @@ class RowsTarget(BlockTarget):
         self.max_rows = rows.count
         self.hidden = states.new_empty(0, states.shape[-1])
         self.hidden_from = 0
-        why_not = why_not_lean(decoder)
-        self._lean = LeanRows(decoder, self.state) if why_not is None else None
+        why_not = why_not_fast(decoder)
+        self._lean = FastRows(decoder, self.state) if why_not is None else None
         if why_not is not None:
             self.note = f"the library's own forward ran: {why_not}"
         self._says = [function_of(head) for head in heads]

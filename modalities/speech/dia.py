@@ -25,7 +25,7 @@ from mmspec.factorizations.codes import Grid
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.base.decoder import DecoderTarget, block_layers, layer_list
 from mmspec.modalities.base.preparation import Prepared
-from mmspec.modalities.speech.contract import Opened
+from mmspec.modalities.speech.contract import PreparedTarget
 from mmspec.modalities.speech.delay_pattern import whole_rows
 from mmspec.modalities.speech.family import FrameFamily, check_words
 from mmspec.modalities.speech.scoring import FrameScoring
@@ -168,7 +168,7 @@ class Dia(FrameFamily):
         inputs: Mapping[str, Any] | None = None,
         guided: bool | None = None,
         packed: bool = False,
-    ) -> Opened:
+    ) -> PreparedTarget:
         """A smaller Dia on the same prompt, nothing read yet. Close it when done.
 
         Args:

@@ -14,7 +14,7 @@ from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations.codes import Codebook, Grid
 from mmspec.modalities.base.pair import Draft
 from mmspec.modalities.base.preparation import Prepared
-from mmspec.modalities.speech.contract import Asked, Opened, Said
+from mmspec.modalities.speech.contract import Asked, PreparedTarget, Said
 from mmspec.modalities.speech.grounding import frame_log_probs
 from mmspec.modalities.speech.preparation import prepare
 from mmspec.modalities.speech.request import said_in_frames
@@ -131,7 +131,7 @@ class FrameFamily(Family):
         return prepare(model, inputs, **options)
 
     @abstractmethod
-    def open(self, prepared: Prepared, *, packed: bool) -> Opened:
+    def open(self, prepared: Prepared, *, packed: bool) -> PreparedTarget:
         """A target on what `generate` prepared; its prompt is still to be read."""
 
     def say(self, asked: Asked) -> Steps[Said]:
@@ -147,7 +147,7 @@ class FrameFamily(Family):
         inputs: Mapping[str, Any] | None = None,
         guided: bool | None = None,
         packed: bool = False,
-    ) -> Opened:
+    ) -> PreparedTarget:
         """A smaller model on the same request, its prompt still to be read.
 
         Args:
@@ -173,7 +173,7 @@ class FrameFamily(Family):
         """Of the final hidden state."""
         return self.decoder(model).config.hidden_size
 
-    def forcing(self, prepared: Prepared, opened: Opened) -> Layout:
+    def forcing(self, prepared: Prepared, opened: PreparedTarget) -> Layout:
         """What is forced in the ids that processors and criteria are shown: the target's marks."""
         return opened.layout
 

@@ -2,7 +2,7 @@
 
 Small decoders spend most of a step in Python around the kernels. This is the same arithmetic, on
 the model's own weights, straight over a decoder state whose prompt was read by transformers' own
-forward. It runs only where it is proven to be the same (`why_not_lean`).
+forward. It runs only where it is proven to be the same (`why_not_fast`).
 
 Legend: B batch rows (2 under guidance, else 1), K codebooks, n rows of a block, D width, S
 positions of conditioning.
@@ -49,8 +49,8 @@ PLAIN: tuple[Kinds, ...] = (
 """Classes of the decoders, layers, attentions and positions whose computation stands here."""
 
 
-def why_not_lean(decoder: Any) -> str | None:
-    """What of this decoder isn't what `LeanRows` computes, if anything.
+def why_not_fast(decoder: Any) -> str | None:
+    """What of this decoder isn't what `FastRows` computes, if anything.
 
     Projections and norms may be whatever they are: those that aren't plain are called.
     """
@@ -137,7 +137,7 @@ class _Layer:
     down: Function
 
 
-class LeanRows:
+class FastRows:
     """A decoder over a state, its prompt read.
 
     Args:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmspec.acceptance.frames import FREE
 from mmspec.errors import StateError
-from mmspec.modalities.speech.contract import Asked, Opened, Said
+from mmspec.modalities.speech.contract import Asked, PreparedTarget, Said
 
 if TYPE_CHECKING:
     from mmspec.modalities.speech.family import FrameFamily
@@ -38,7 +38,7 @@ def frame_log_probs(family: FrameFamily, asked: Asked, said: Said, *, text: bool
 
 
 @torch.no_grad()
-def _read(target: Opened, said: Said) -> list[float]:
+def _read(target: PreparedTarget, said: Said) -> list[float]:
     if said.layout is None:
         raise StateError("an output without a layout has no frames to be read again")
     frames = list(said.sequence[said.prompt_length :])

@@ -28,7 +28,7 @@ from mmspec.factorizations.codes import Grid
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.base.decoder import block_layers
 from mmspec.modalities.base.preparation import Prepared
-from mmspec.modalities.speech.contract import Opened
+from mmspec.modalities.speech.contract import PreparedTarget
 from mmspec.modalities.speech.family import FrameFamily, check_words
 from mmspec.modalities.speech.higgs_rows import BesideText, HiggsLayout, Marks
 from mmspec.modalities.speech.repetition_aware import RedrawnLaw
@@ -169,7 +169,7 @@ class HiggsAudio(FrameFamily):
         inputs: Mapping[str, Any] | None = None,
         guided: bool | None = None,
         packed: bool = False,
-    ) -> Opened:
+    ) -> PreparedTarget:
         """A smaller model behind the same prompt, nothing read yet. Close it when done.
 
         Args:

@@ -26,7 +26,7 @@ from mmspec.factorizations.codes import Grid
 from mmspec.modalities.base.decoder import check_inference_mode
 from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.speech.codec import open_codec
-from mmspec.modalities.speech.contract import Opened
+from mmspec.modalities.speech.contract import PreparedTarget
 from mmspec.modalities.speech.delay_pattern import Rows, RowsTarget, Unforced, whole_rows
 from mmspec.modalities.speech.family import FrameFamily, check_words
 from mmspec.modalities.speech.listening import codes_heard
@@ -156,7 +156,7 @@ class Musicgen(FrameFamily):
         """What reads the text."""
         return [model.text_encoder] if language_model(model) is not model else []
 
-    def forcing(self, prepared: Prepared, opened: Opened) -> Layout:
+    def forcing(self, prepared: Prepared, opened: PreparedTarget) -> Layout:
         """Nothing, where somebody looks at ids: `generate` shows what was drawn in place of marks.
 
         It masks what its decoder reads, as `RowsTarget` does, and the output when it is whole.

@@ -18,7 +18,7 @@ from mmspec.factorizations import DelayedFrames
 from mmspec.modalities.base.encoder_runs import watched
 from mmspec.modalities.base.pair import decode
 from mmspec.modalities.base.preparation import Prepared, check_mode, refusing
-from mmspec.modalities.speech.contract import Asked, Opened, Said, stops_of, units_of
+from mmspec.modalities.speech.contract import Asked, PreparedTarget, Said, stops_of, units_of
 from mmspec.prefix import Frame
 from mmspec.report.by_codebook import count_codes
 from mmspec.streaming import CollectedFrames
@@ -40,7 +40,7 @@ class Request:
         drafter_encoder_runs: of a drafter's own encoder, so far.
     """
 
-    target: Opened
+    target: PreparedTarget
     prepared: Prepared
     asked: Asked
     clock: Clock
@@ -103,7 +103,7 @@ def said_in_frames(family: FrameFamily, asked: Asked) -> Steps[Said]:
         target.close()
 
 
-def _marked(target: Opened, frames: Sequence[Frame]) -> list[Frame]:
+def _marked(target: PreparedTarget, frames: Sequence[Frame]) -> list[Frame]:
     """Frames of a whole output, its prompt included, with every mark in its place."""
     given, said = frames[: len(target.prompt)], frames[len(target.prompt) :]
     pairs = zip(said, target.layout.forced(given, said), strict=False)
@@ -117,7 +117,7 @@ def _with_marks(frame: Frame, marks: Frame) -> Frame:
 class _WithMarks(BaseStreamer):
     """Hands frames on to a streamer, with every mark in its place."""
 
-    def __init__(self, streamer: Any, target: Opened) -> None:
+    def __init__(self, streamer: Any, target: PreparedTarget) -> None:
         self._streamer, self._layout = streamer, target.layout
         self._frames: list[Frame] = list(target.prompt)
 
@@ -133,7 +133,7 @@ class _WithMarks(BaseStreamer):
         self._streamer.end()
 
 
-def _begin(streamer: Any, prepared: Prepared, target: Opened) -> None:
+def _begin(streamer: Any, prepared: Prepared, target: PreparedTarget) -> None:
     """Streamers get what was given first: ours the frames, transformers' own the ids."""
     if isinstance(streamer, CollectedFrames):
         streamer.begin(target.prompt)

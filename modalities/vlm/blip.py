@@ -12,12 +12,12 @@ from typing import Any
 from PIL import Image
 from torch import Tensor, nn
 
-from mmspec.modalities.base.cross_attention import CrossingFamily
+from mmspec.modalities.base.cross_attention import CrossAttentionFamily
 from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.base.prompting import with_text
 
 
-class Blip(CrossingFamily):
+class Blip(CrossAttentionFamily):
     """BLIP, for captions (a text is how they begin) and for questions."""
 
     model_types = ("blip", "blip_text_model")

@@ -7,11 +7,11 @@ from typing import Any
 
 from PIL import Image
 
-from mmspec.modalities.base.cross_attention import CrossingFamily
+from mmspec.modalities.base.cross_attention import CrossAttentionFamily
 from mmspec.modalities.base.prompting import with_text
 
 
-class Florence2(CrossingFamily):
+class Florence2(CrossAttentionFamily):
     """Florence-2. Its checkpoints ask for beams: say `num_beams=1`."""
 
     model_types = ("florence2",)

@@ -12,7 +12,7 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from mmspec.clock import Clock
 from mmspec.engine import Sampling, Steps
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.errors import InputError, MMSpecError, OptionError
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.encoder_runs import watched
@@ -54,7 +54,7 @@ def looking(
         MMSpecError: images, an instruction or an option that can't be used.
     """
     checkpoint = pair.checkpoint
-    account = Account(Clock(checkpoint.device))
+    account = RequestStats(Clock(checkpoint.device))
     clock = account.clock
     encoders = checkpoint.family.encoders(checkpoint.model)
     with clock("encode"):

@@ -19,7 +19,7 @@ from mmspec.modalities.base.decoder import block_layers
 from mmspec.modalities.base.family import Family, text_config
 from mmspec.modalities.base.prefix_decoder import PrefixTarget
 from mmspec.modalities.base.preparation import Prepared
-from mmspec.modalities.base.prepared_target import Opened
+from mmspec.modalities.base.prepared_target import PreparedTarget
 from mmspec.state import DecoderState
 
 MASKS = ("cross_attention_mask", "full_text_row_masked_out_mask")
@@ -84,7 +84,7 @@ class Mllama(Family):
         images, tiles = pixels.shape[1:3]
         return images * tiles * prepared.model.model.vision_model.num_patches
 
-    def open(self, prepared: Prepared, *, packed: bool) -> Opened:
+    def open(self, prepared: Prepared, *, packed: bool) -> PreparedTarget:
         """The decoder, nothing read yet. Close it when done."""
         model = prepared.model
         decoder, head = self.decoder(model), self.head(model)

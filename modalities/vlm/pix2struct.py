@@ -9,12 +9,12 @@ from PIL import Image
 from torch import nn
 
 from mmspec.modalities.base.causal import UNLIMITED
-from mmspec.modalities.base.cross_attention import CrossingFamily
+from mmspec.modalities.base.cross_attention import CrossAttentionFamily
 from mmspec.modalities.base.decoder import with_module
 from mmspec.modalities.base.prompting import NO_WORDS, with_text
 
 
-class Pix2Struct(CrossingFamily):
+class Pix2Struct(CrossAttentionFamily):
     """Pix2Struct, MatCha, DePlot."""
 
     model_types = ("pix2struct",)

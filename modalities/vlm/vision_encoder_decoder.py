@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from mmspec.errors import ModelError
-from mmspec.modalities.base.cross_attention import CrossingFamily, CrossingTarget
+from mmspec.modalities.base.cross_attention import CrossAttentionFamily, CrossAttentionTarget
 from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.base.prompting import NO_WORDS
 
@@ -23,7 +23,7 @@ PARTS = {
 """Where a decoder's layers and its vocabulary projection are, by its model type."""
 
 
-class SinusoidalTarget(CrossingTarget):
+class SinusoidalTarget(CrossAttentionTarget):
     """TrOCR where positions are computed: from those of a pass that are no pads.
 
     Behind a pad a new pass begins, as when units are fed one by one.
@@ -41,7 +41,7 @@ class SinusoidalTarget(CrossingTarget):
         return torch.cat(rows)
 
 
-class VisionEncoderDecoder(CrossingFamily):
+class VisionEncoderDecoder(CrossAttentionFamily):
     """An encoder that sees, a decoder that writes, joined afterwards."""
 
     model_types = ("vision-encoder-decoder",)
@@ -81,11 +81,11 @@ class VisionEncoderDecoder(CrossingFamily):
         """All that was encoded is attended to."""
         return {}
 
-    def target_class(self, model: Any) -> type[CrossingTarget]:
+    def target_class(self, model: Any) -> type[CrossAttentionTarget]:
         """By how positions are made."""
         config = model.decoder.config
         computed = config.model_type == "trocr" and not config.use_learned_position_embeddings
-        return SinusoidalTarget if computed else CrossingTarget
+        return SinusoidalTarget if computed else CrossAttentionTarget
 
     def _parts(self, model: Any) -> tuple[str, str]:
         kind = model.decoder.config.model_type

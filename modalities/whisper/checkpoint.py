@@ -29,7 +29,7 @@ from mmspec.modalities.base.decoder import (
 from mmspec.modalities.whisper import (
     timestamp_rules as timestamp_rules,  # registers their block form
 )
-from mmspec.modalities.whisper.fast_decoder import LeanWhisperTarget, why_not_lean
+from mmspec.modalities.whisper.fast_decoder import FastWhisperTarget, why_not_fast
 from mmspec.modalities.whisper.features import log_mel
 from mmspec.state import DecoderState
 
@@ -132,8 +132,8 @@ class Whisper:
         if not self.packed:
             return DecoderTarget(decoder, head, encoder_states, state)
         packed = PackedLinears(block_layers(decoder, head)).open()
-        why_not = why_not_lean(decoder)
-        kind = LeanWhisperTarget if why_not is None else DecoderTarget
+        why_not = why_not_fast(decoder)
+        kind = FastWhisperTarget if why_not is None else DecoderTarget
         target = kind(decoder, head, encoder_states, state, packed)
         target.note = None if why_not is None else f"the library's own forward ran: {why_not}"
         return target
@@ -214,7 +214,7 @@ def has_encoder(model: Any) -> bool:
 
 def target_class(decoder: Any) -> type[DecoderTarget]:
     """The faster pass where it is proven to be the same, else transformers' own."""
-    return DecoderTarget if why_not_lean(decoder) else LeanWhisperTarget
+    return DecoderTarget if why_not_fast(decoder) else FastWhisperTarget
 
 
 def join_spaces(pieces: list[str], vocabulary: dict[str, int]) -> list[str]:

@@ -29,7 +29,7 @@ from mmspec.modalities.whisper.hypothesis_cursor import Expected
 from mmspec.modalities.whisper.merge import Merged, Piece, merge
 from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.modalities.whisper.result import Chunk, Transcription, with_texts
-from mmspec.modalities.whisper.second_pass import Rereading
+from mmspec.modalities.whisper.second_pass import SecondPass
 from mmspec.modalities.whisper.window import Pair
 from mmspec.modalities.whisper.words import Span, within_segments
 from mmspec.proposals import Drafter, OverlapDrafter
@@ -128,7 +128,7 @@ class ChunkedRecognition:
     Attributes:
         chunks: what was heard in each, once all is decoded.
         spans: start and end of each unit of the transcript, where the look finds them out.
-        drops: as in `Rereading`, where the look finds them out.
+        drops: as in `SecondPass`, where the look finds them out.
 
     Raises:
         OptionError: it can't be cut like this.
@@ -141,7 +141,7 @@ class ChunkedRecognition:
         request: TranscriptionRequest,
         samples: np.ndarray,
         chunking: Chunking,
-        look: Rereading | None = None,
+        look: SecondPass | None = None,
     ) -> None:
         chunking.check(pair.whisper.window_s)
         self._pair, self._hear, self._samples, self._look = pair, hear, samples, look
@@ -220,7 +220,7 @@ class ChunkedRecognition:
         return request
 
     def _finished(
-        self, heard: Transcription, look: Rereading | None, start_s: float, end_s: float
+        self, heard: Transcription, look: SecondPass | None, start_s: float, end_s: float
     ) -> _Done:
         segments = tuple(
             Segment(part.start_s + start_s, part.end_s + start_s, part.ids)

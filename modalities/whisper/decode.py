@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mmspec.clock import Clock
 from mmspec.engine import Sampling, Scores, Steps, run_alone, stepwise
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.factorizations import Segment
 from mmspec.modalities.base.decoder import DecoderTarget
 from mmspec.modalities.whisper.checkpoint import Whisper
@@ -33,7 +33,7 @@ from mmspec.modalities.whisper.prompting import Prompting
 from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.modalities.whisper.result import Transcription, with_texts
 from mmspec.modalities.whisper.settings import Settings
-from mmspec.modalities.whisper.stable_tokens import Certainty
+from mmspec.modalities.whisper.stable_tokens import StableTokens
 from mmspec.modalities.whisper.window import Encoding, Pair, read_prompt
 from mmspec.proposals import SameVocabulary
 from mmspec.report.trace import Origin
@@ -86,7 +86,7 @@ class Recognition:
         second_look: SecondLook | None = None,
     ) -> None:
         self._pair, self.request, self._second_look = pair, request, second_look
-        self._account = Account(Clock(pair.whisper.device))
+        self._account = RequestStats(Clock(pair.whisper.device))
         self.clock = self._account.clock
         self._make_features, self._made = features, dict[int, Tensor]()
         self._duration_s = duration_s
@@ -181,7 +181,7 @@ class Recognition:
                     yield from looked
         return round(done_s * rate)
 
-    def _keep(self, heard: Certainty, segments: list[Segment], first_round: int) -> int:
+    def _keep(self, heard: StableTokens, segments: list[Segment], first_round: int) -> int:
         """Add a window's segments to the transcript; how many of its ids they are."""
         kept = sum(len(segment.ids) for segment in segments)
         self.segments += [self._within_recording(segment) for segment in segments]
@@ -236,7 +236,7 @@ class Recognition:
         )
         return _Go(window, features, rows[-1:], no_speech, limit)
 
-    def _decode(self, go: _Go) -> Steps[tuple[Certainty | None, int]]:
+    def _decode(self, go: _Go) -> Steps[tuple[StableTokens | None, int]]:
         """Decode a window until a try is accepted: (what was heard, the try's first round).
 
         None is heard where nobody spoke.
@@ -255,7 +255,7 @@ class Recognition:
 
     def _try(
         self, go: _Go, temperature: float, sampling: Sampling
-    ) -> Steps[tuple[Certainty, float]]:
+    ) -> Steps[tuple[StableTokens, float]]:
         """Decode a window at one temperature: (units, their mean log-probability)."""
         settings, fallback, prompt = self._settings, self._fallback, go.window.prompt
         processors, stops = settings.rules(
@@ -263,7 +263,7 @@ class Recognition:
         )
         scores = None if fallback.logprob is None else Scores([], [])
         likelihood = Likelihood(temperature)
-        heard = Certainty(
+        heard = StableTokens(
             self.whisper.steps,
             settings.ends,
             self._say,

@@ -2,7 +2,7 @@
 
 A block of a few tokens through a small decoder spends a good part of its time in Python around the
 kernels. This is the same arithmetic, on the model's own modules, straight over the decoder state.
-It runs only where it is proven to be the same (`why_not_lean`); everywhere else, and with
+It runs only where it is proven to be the same (`why_not_fast`); everywhere else, and with
 `packed=False`, transformers' own forward runs.
 """
 
@@ -30,8 +30,8 @@ from mmspec.modalities.base.decoder import DecoderTarget, tree_shape
 from mmspec.target import Pass
 
 
-def why_not_lean(decoder: Any) -> str | None:
-    """What of this decoder isn't the architecture that `LeanWhisperTarget` computes, if anything.
+def why_not_fast(decoder: Any) -> str | None:
+    """What of this decoder isn't the architecture that `FastWhisperTarget` computes, if anything.
 
     Layers that it calls as modules (projections, norms, activations, the embedding of tokens) may
     be whatever they are.
@@ -70,14 +70,14 @@ class _Span:
         sees: mask `[n, length + n]`, None where everything is seen.
     """
 
-    target: LeanWhisperTarget
+    target: FastWhisperTarget
     start: int
     end: int
     positions: Tensor
     sees: Tensor | None
 
 
-class LeanWhisperTarget(DecoderTarget):
+class FastWhisperTarget(DecoderTarget):
     """A `DecoderTarget` over Whisper's decoder that calls its modules directly.
 
     Several targets of one decoder share a forward: their blocks stand in one row, so the layers'
@@ -105,7 +105,7 @@ class LeanWhisperTarget(DecoderTarget):
         return [result for result in results if result is not None]
 
 
-_Block = tuple[LeanWhisperTarget, Sequence[int], int, Sequence[int] | None]
+_Block = tuple[FastWhisperTarget, Sequence[int], int, Sequence[int] | None]
 
 
 @torch.no_grad()

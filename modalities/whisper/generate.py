@@ -18,7 +18,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from mmspec.clock import Clock
 from mmspec.compat import cache_argument
 from mmspec.engine import Sampling, Scores, Steps, Stops, run_together
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.errors import ModelError
 from mmspec.modalities.base.pair import decode
 from mmspec.modalities.base.rows import Row, collects_scores
@@ -113,7 +113,7 @@ def _fill(job: Windows, cache: EncoderDecoderCache, rows: Sequence[Row]) -> None
 
 def _decode_row(job: Windows, row: int) -> Steps[Row]:
     pair = job.pair
-    account = Account(Clock(pair.whisper.device))  # transformers ran the encoder before
+    account = RequestStats(Clock(pair.whisper.device))  # transformers ran the encoder before
     states, prompt = job.encoder_states[row : row + 1], job.input_ids[row].tolist()
     context = pair.whisper.steps.context
     limit = min(job.config.max_length or context, context)

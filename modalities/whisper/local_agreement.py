@@ -37,7 +37,7 @@ class HeardWord:
         return letters or self.text.strip()
 
 
-class Agreement:
+class LocalAgreement:
     """Commits words; what was committed is never taken back, whatever is heard later.
 
     Hypotheses are about the audio in a buffer. Words whose audio has left the buffer are behind it.
@@ -46,7 +46,7 @@ class Agreement:
 
     Example:
         >>> def words(text): return [HeardWord(" " + word, ()) for word in text.split()]
-        >>> agreement = Agreement()
+        >>> agreement = LocalAgreement()
         >>> agreement.hear(words("he was not."))
         []
         >>> [word.text for word in agreement.hear(words("he was an ill"))]

@@ -21,7 +21,7 @@ from mmspec.modalities.whisper.words import Span
 from mmspec.report.grounding import log_prob_drops
 
 
-class Rereading:
+class SecondPass:
     """A second look at every window of a recording, as soon as it is decoded.
 
     Args:
@@ -41,7 +41,7 @@ class Rereading:
         self.spans: list[Span] = []
         self.drops: list[float] = []
 
-    def afresh(self) -> Rereading:
+    def afresh(self) -> SecondPass:
         """The same look at another recording: nothing was found yet."""
         again = copy.copy(self)
         again.spans, again.drops = [], []

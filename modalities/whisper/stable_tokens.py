@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from mmspec.factorizations import WhisperSteps
 
 
-class Certainty:
+class StableTokens:
     """A window's units, said one by one as soon as nothing can take them back.
 
     With timestamps, what follows a window's last pair of times may be decoded again in the next

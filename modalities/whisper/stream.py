@@ -24,11 +24,11 @@ from mmspec.engine import run_alone
 from mmspec.errors import OptionError
 from mmspec.factorizations.whisper import TIMESTAMP_STEP_S
 from mmspec.modalities.base.options import check_numbers
-from mmspec.modalities.media.audio_buffer import IncomingAudio
+from mmspec.modalities.media.audio_buffer import AudioBuffer
 from mmspec.modalities.whisper.buffer_result import Said, said
 from mmspec.modalities.whisper.checkpoint import SAMPLING_RATE, Whisper
 from mmspec.modalities.whisper.decode import Recognition
-from mmspec.modalities.whisper.local_agreement import Agreement, HeardWord
+from mmspec.modalities.whisper.local_agreement import HeardWord, LocalAgreement
 from mmspec.modalities.whisper.no_speech import no_speech_unit, overheard
 from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.modalities.whisper.stream_record import (
@@ -116,9 +116,9 @@ class SpeechStream:
         self._step = max(1, round(options.step_s * SAMPLING_RATE))
         self._no_speech_unit = no_speech_unit(whisper)
         self._has_previous = whisper.steps.previous_text is not None
-        self._audio = IncomingAudio(SAMPLING_RATE)
+        self._audio = AudioBuffer(SAMPLING_RATE)
         self._until = self._heard_before = 0  # how far the last decode heard, and the one before
-        self._agreement = Agreement()
+        self._agreement = LocalAgreement()
         self._last: list[Said] = []  # what the last decode heard in the buffer
         self._text = ""
         self._spoken: list[Spoken] = []
@@ -201,7 +201,7 @@ class SpeechStream:
 
     def _end(self, how: str) -> None:
         self._over = how
-        self._audio = IncomingAudio(SAMPLING_RATE)
+        self._audio = AudioBuffer(SAMPLING_RATE)
         self._last = []
 
     def _take_updates(self) -> list[Update]:

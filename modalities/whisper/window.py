@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mmspec.clock import Clock
 from mmspec.engine import Steps
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.modalities.base.decoder import DecoderTarget
 from mmspec.modalities.base.pair import Pair as DraftedPair
 from mmspec.modalities.whisper.checkpoint import Whisper
@@ -27,7 +27,7 @@ class Pair(DraftedPair[Whisper]):
         return self.checkpoint
 
     @contextmanager
-    def target(self, states: Tensor, account: Account) -> Iterator[DecoderTarget]:
+    def target(self, states: Tensor, account: RequestStats) -> Iterator[DecoderTarget]:
         """The target's decoder on one window's encoder states, closed and counted afterwards."""
         with account.clock("prefill"):
             target = self.whisper.open(states)
@@ -39,7 +39,7 @@ class Pair(DraftedPair[Whisper]):
 
 
 def read_prompt(
-    target: DecoderTarget, prompt: Sequence[int], account: Account, keep: int = 1
+    target: DecoderTarget, prompt: Sequence[int], account: RequestStats, keep: int = 1
 ) -> Steps[Tensor]:
     """Let the target read what it hasn't read of its prompt; the last `keep` rows `[keep, V]`."""
     unread = prompt[target.state.length :]

@@ -13,7 +13,7 @@ from transformers import WhisperForConditionalGeneration
 from mmspec.modalities.media.audio import load_audio
 from mmspec.modalities.whisper.decode import Recognition
 from mmspec.modalities.whisper.request import TranscriptionRequest
-from mmspec.modalities.whisper.second_pass import Rereading
+from mmspec.modalities.whisper.second_pass import SecondPass
 from tests.checkpoints.real import BASE, CLIPS, RATE, TINY, loaded
 
 pytestmark = [pytest.mark.checkpoint, pytest.mark.slow]
@@ -69,7 +69,7 @@ def test_times_are_transformers_own(checkpoint: str, number: int) -> None:
     asked: dict[str, Any] = {"language": "en"} if checkpoint == BASE else {}
     want = by_transformers(checkpoint, samples, **asked)
     whole = loaded(checkpoint, "ngram")
-    look = Rereading(whole.checkpoint, times=True, silence=None)
+    look = SecondPass(whole.checkpoint, times=True, silence=None)
     request = TranscriptionRequest(timestamps=True, **asked)
     seconds = len(samples) / RATE
     heard = Recognition(whole._pair, whole._hear(samples), request, seconds, look).run()

@@ -13,7 +13,7 @@ from mmspec.engine import policy
 from mmspec.modalities import ADAPTERS
 from mmspec.modalities.whisper.draft import ModelDraft
 from mmspec.proposals import NgramDrafter
-from mmspec.report.report import Tally
+from mmspec.report.report import RoundStats
 from tests.docs.pages import (
     PAGES,
     ROOT,
@@ -126,7 +126,7 @@ def test_every_field_of_a_report_is_explained() -> None:
     facts = {"drafter_forwards": 0, "conditioning": "none", "target_forwards": 0}
     facts |= {"encoder_runs": 0, "drafter_encoder_runs": 0, "parity": "L0", "finish_reason": "stop"}
     seconds = dict.fromkeys(("draft", "verify", "reconcile"), 0.0)
-    fields = Tally().report(**facts, seconds=seconds).to_dict()
+    fields = RoundStats().report(**facts, seconds=seconds).to_dict()
     cells = " ".join(first_cells(section("docs/report.md", "Every field")))
     assert set(re.findall(r"`(\w+)`", cells)) == set(fields)
 

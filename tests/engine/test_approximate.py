@@ -20,13 +20,13 @@ from mmspec.acceptance.groups import Approximate, Groups
 from mmspec.clock import Clock
 from mmspec.engine import BlockCosts, FixedPolicy, Sampling, run_alone
 from mmspec.engine.frames import Frames, FrameStops
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.errors import OptionError
 from mmspec.modalities.base.pair import Pair, decode
 from mmspec.output.render import overview_table, report_table
 from mmspec.prefix import Frame
 from mmspec.report.ledger import DistanceLedger
-from mmspec.report.report import Report, Tally
+from mmspec.report.report import Report, RoundStats
 from mmspec.report.totals import total
 from tests import frame_toys, toys
 from tests.acceptance.branching import Branching, integrated
@@ -329,7 +329,7 @@ class Kind:
 def request(sampling: Sampling, sessions: int = 1, kind: str = "wrong") -> tuple[Report, int]:
     """A request of some sessions: its report, and how many frames it has."""
     torch.manual_seed(0)
-    given, account = OPEN, Account(Clock(CPU))
+    given, account = OPEN, RequestStats(Clock(CPU))
     pair = Pair(None, Kind(given, kind), FixedPolicy(3), BlockCosts())
     frames = 0
     for _ in range(sessions):
@@ -433,7 +433,7 @@ def test_a_report_that_contradicts_itself_is_refused(
     facts = {"drafter_forwards": 0, "conditioning": "none", "target_forwards": 0, "seconds": {}}
     facts |= {"encoder_runs": 0, "drafter_encoder_runs": 0, "parity": "L3", "finish_reason": "stop"}
     with pytest.raises(ValueError, match=f"exact={exact}"):
-        Tally().report(**facts, exact=exact, distance=ledger)
+        RoundStats().report(**facts, exact=exact, distance=ledger)
 
 
 # What doesn't go together

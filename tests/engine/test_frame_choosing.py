@@ -21,7 +21,7 @@ from transformers import TemperatureLogitsWarper
 
 from mmspec.acceptance.frames import FREE, code_noise
 from mmspec.engine import Sampling
-from mmspec.engine.frames import FrameChooser, FrameProcessors, choosing
+from mmspec.engine.frames import FrameProcessors, FrameSampler, choosing
 from mmspec.prefix import Frame, FramePrefix
 from mmspec.proposals.frames import DraftedFrames
 from tests.acceptance.branching import Branching, integrated
@@ -273,8 +273,8 @@ def test_a_planted_bias_is_seen(rule: str) -> None:
 BEFORE = FramePrefix([(6, 6, 6), (1, 6, 6)], 12, CPU, K)
 
 
-def chooser(sampling: Sampling, order: str = "end mark") -> FrameChooser:
-    return FrameChooser(sampling, CPU, case(order).layout, K)
+def chooser(sampling: Sampling, order: str = "end mark") -> FrameSampler:
+    return FrameSampler(sampling, CPU, case(order).layout, K)
 
 
 def test_a_drafters_frame_has_forced_codes_in_place_and_the_laws_of_the_others() -> None:

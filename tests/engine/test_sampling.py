@@ -17,7 +17,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from mmspec.engine import Chooser, Sampling
+from mmspec.engine import AcceptanceSampler, Sampling
 from mmspec.errors import ModelError, OptionError
 from mmspec.prefix import Prefix
 from mmspec.proposals import Drafter, ModelDrafter, NgramDrafter, Proposal, SameVocabulary
@@ -298,7 +298,7 @@ BEFORE = Prefix([0] * 5, 8, CPU)
 
 
 def test_a_drafter_draws_by_the_requests_processors_and_states_that_law() -> None:
-    chooser = Chooser(Sampling(sample=True), CPU)
+    chooser = AcceptanceSampler(Sampling(sample=True), CPU)
     unit, law = chooser.pick(torch.tensor([0.0, -torch.inf, 1.0]), BEFORE, [])
     assert law is not None
     assert unit in (0, 2)
@@ -306,9 +306,12 @@ def test_a_drafter_draws_by_the_requests_processors_and_states_that_law() -> Non
         law, torch.tensor([0.0, -torch.inf, 1.0], dtype=torch.float64).softmax(-1)
     )
     assert chooser.pick(torch.tensor([0.0, -torch.inf, 1.0]), BEFORE, [])[1] is not None
-    seeded = Chooser(Sampling(sample=True, seed=1), CPU)
+    seeded = AcceptanceSampler(Sampling(sample=True, seed=1), CPU)
     assert seeded.pick(torch.zeros(3), BEFORE, [])[1] is None, "a function of the row: one-hot"
-    assert Chooser(Sampling(), CPU).pick(torch.tensor([0.0, 2.0]), BEFORE, []) == (1, None)
+    assert AcceptanceSampler(Sampling(), CPU).pick(torch.tensor([0.0, 2.0]), BEFORE, []) == (
+        1,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -344,4 +347,4 @@ def test_sampling_options_that_contradict_each_other(
 )
 def test_the_default_rule(sampling: Sampling, laws: bool, rule: str) -> None:
     proposal = Proposal((1,), torch.eye(V)[[1]] if laws else None)
-    assert Chooser(sampling, CPU).rule(proposal) == rule
+    assert AcceptanceSampler(sampling, CPU).rule(proposal) == rule

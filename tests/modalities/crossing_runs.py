@@ -13,7 +13,7 @@ from torch import Tensor
 import mmspec
 from mmspec.clock import Clock
 from mmspec.engine import BlockCosts, FixedPolicy, Sampling, Session
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.draft import ModelDraft
 from mmspec.modalities.base.pair import Pair
@@ -127,13 +127,13 @@ def speculated(
 
 
 @contextmanager
-def decoding(name: str, drafter: Any, gamma: int = 4) -> Iterator[tuple[Session, Account]]:
+def decoding(name: str, drafter: Any, gamma: int = 4) -> Iterator[tuple[Session, RequestStats]]:
     """A request to be decoded round by round; the drafter drafts on however unsure it is."""
     prepared, prompt = prepared_for(name), copied(given(name))
     checkpoint = Checkpoint.of(model_of(name), packed=False)
     draft = ModelDraft(checkpoint, Checkpoint.of(drafter, packed=False), sure=0)
     pair = Pair(checkpoint, draft, FixedPolicy(gamma), BlockCosts())
-    account = Account(Clock(checkpoint.device))
+    account = RequestStats(Clock(checkpoint.device))
     with session(pair, prepared, account, sampling=Sampling(), inputs=lambda _: prompt) as opened:
         yield opened, account
 

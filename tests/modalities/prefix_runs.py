@@ -13,7 +13,7 @@ from torch import Tensor
 import mmspec
 from mmspec.clock import Clock
 from mmspec.engine import BlockCosts, FixedPolicy, Sampling, Session
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.draft import ModelDraft
 from mmspec.modalities.base.pair import Draft, NoDraft, Pair
@@ -96,7 +96,7 @@ def speculated(
 @contextmanager
 def decoding(
     name: str, prompt: Given, draft: Any = None, gamma: int = 4, units: int = UNITS
-) -> Iterator[tuple[Session, Account]]:
+) -> Iterator[tuple[Session, RequestStats]]:
     """A request to be decoded round by round.
 
     Args:
@@ -114,7 +114,7 @@ def decoding(
         kind = NoDraft() if draft is None else draft(checkpoint)
     pair = Pair(checkpoint, kind, FixedPolicy(gamma), BlockCosts())
     prepared = prepare(checkpoint.model, prompt, max_new_tokens=units, eos_token_id=None)
-    account = Account(Clock(checkpoint.device))
+    account = RequestStats(Clock(checkpoint.device))
     with session(pair, prepared, account, sampling=Sampling(), inputs=lambda _: prompt) as opened:
         yield opened, account
 

@@ -10,7 +10,7 @@ import torch
 
 from mmspec.errors import InputError
 from mmspec.modalities.media.audio import load_audio
-from mmspec.modalities.media.audio_buffer import IncomingAudio
+from mmspec.modalities.media.audio_buffer import AudioBuffer
 
 RATE = 16_000
 VOICE = (9_000 * np.sin(np.arange(2 * RATE) / 9)).astype(np.int16)
@@ -42,8 +42,8 @@ def test_the_types_own_scale_is_taken(samples: Any) -> None:
     assert np.abs(load_audio(samples, RATE)).max() > 0.2
 
 
-def fed(pieces: Any) -> IncomingAudio:
-    stream = IncomingAudio()
+def fed(pieces: Any) -> AudioBuffer:
+    stream = AudioBuffer()
     for piece in pieces:
         stream.add(piece, RATE)
     return stream
@@ -79,14 +79,14 @@ def test_a_stream_takes_what_a_whole_recording_is_taken_as() -> None:
 
 
 def test_what_is_masked_is_neither_sound_nor_silence() -> None:
-    for take in (load_audio, lambda samples, rate: IncomingAudio().add(samples, rate)):
+    for take in (load_audio, lambda samples, rate: AudioBuffer().add(samples, rate)):
         with pytest.raises(InputError, match="masked array"):
             take(np.ma.masked_array(VOICE, VOICE > 0), RATE)
 
 
 @pytest.mark.parametrize("rate", ["16000", 0, 1.5, float("nan"), True])
 def test_a_rate_is_looked_at_before_the_samples(rate: Any) -> None:
-    stream = IncomingAudio()
+    stream = AudioBuffer()
     with pytest.raises(InputError, match="found sampling rate"):
         stream.add(VOICE.astype(np.int32), rate)
     stream.add(VOICE, RATE)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mmspec.modalities.whisper.checkpoint import Whisper
 from mmspec.modalities.whisper.grounding import Silence
-from mmspec.modalities.whisper.second_pass import Rereading
+from mmspec.modalities.whisper.second_pass import SecondPass
 
 from .test_whisper_state import counting
 from .tiny import (
@@ -37,8 +37,8 @@ def heard(model: Any, packed: bool = True) -> Whisper:
 
 def looked(
     whisper: Whisper, states: Tensor, *windows: Sequence[int], silence: Silence, times: bool = False
-) -> Rereading:
-    look = Rereading(whisper, times=times, silence=silence)
+) -> SecondPass:
+    look = SecondPass(whisper, times=times, silence=silence)
     for number, ids in enumerate(windows):
         with closing(whisper.open(states)) as target:
             target.score(PROMPT, 1)

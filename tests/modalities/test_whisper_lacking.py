@@ -10,7 +10,7 @@ import torch
 import mmspec
 from mmspec.errors import ModelError, OptionError
 from mmspec.modalities.whisper.checkpoint import Whisper
-from mmspec.modalities.whisper.stable_tokens import Certainty
+from mmspec.modalities.whisper.stable_tokens import StableTokens
 
 from .drafting import same_ids
 from .tiny import (
@@ -103,7 +103,7 @@ def test_what_looks_like_padding_goes_as_in_generate(length: int, timestamps: bo
 
 def test_nothing_that_may_go_as_padding_is_certain_before() -> None:
     said: list[int] = []
-    window = Certainty(Whisper.of(shared()).steps, frozenset({EOS}), said.append, pad=7)
+    window = StableTokens(Whisper.of(shared()).steps, frozenset({EOS}), said.append, pad=7)
     window.add([4, 5, 7, 6])
     assert said == [4, 5]
     window.add([7])
@@ -111,7 +111,7 @@ def test_nothing_that_may_go_as_padding_is_certain_before() -> None:
     assert window.ids == [4, 5, 7]
     window.settle(3)
     assert said == [4, 5, 7]
-    ended = Certainty(Whisper.of(shared()).steps, frozenset({EOS}), said.append, pad=7)
+    ended = StableTokens(Whisper.of(shared()).steps, frozenset({EOS}), said.append, pad=7)
     ended.add([4, 7, EOS])
     ended.close()
     assert ended.ids == [4, 7]

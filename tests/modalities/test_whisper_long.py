@@ -25,7 +25,7 @@ from mmspec.modalities.whisper.draft import ModelDraft
 from mmspec.modalities.whisper.fallback import Fallback, Verdict
 from mmspec.modalities.whisper.hypothesis_cursor import FAR_RUN, NEAR, Expected
 from mmspec.modalities.whisper.request import TranscriptionRequest
-from mmspec.modalities.whisper.stable_tokens import Certainty
+from mmspec.modalities.whisper.stable_tokens import StableTokens
 from mmspec.target import Pass
 from mmspec.tasks.asr.peers import MMSpecPeer, quiet
 from mmspec.tasks.asr.transcriber import Transcriber
@@ -384,7 +384,7 @@ class TestStreaming:
         steps = recogniser(five).descriptor
         for holds in (False, True):
             said.clear()
-            certainty = Certainty(steps, frozenset({EOS}), said.append, holds)
+            certainty = StableTokens(steps, frozenset({EOS}), said.append, holds)
             certainty.add([FIRST_TIME, 4, FIRST_TIME + 3, FIRST_TIME + 3, 9, EOS])
             assert said == ([] if holds else certainty.ids[:4])
             assert certainty.emitted[-1] == EOS

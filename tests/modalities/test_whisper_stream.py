@@ -19,9 +19,9 @@ import mmspec
 from mmspec.engine import run_alone
 from mmspec.errors import InputError, OptionError
 from mmspec.modalities.media.audio import load_audio
-from mmspec.modalities.media.audio_buffer import IncomingAudio
+from mmspec.modalities.media.audio_buffer import AudioBuffer
 from mmspec.modalities.whisper.decode import Recognition
-from mmspec.modalities.whisper.local_agreement import Agreement, HeardWord
+from mmspec.modalities.whisper.local_agreement import HeardWord, LocalAgreement
 from mmspec.modalities.whisper.no_speech import no_speech_unit, overheard
 from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.modalities.whisper.stream import GRID
@@ -176,7 +176,7 @@ class TestResampling:
     @pytest.mark.parametrize("chunk", [1, 441, 30_000])
     def test_chunks_are_resampled_like_the_whole(self, rate: int, chunk: int) -> None:
         whole = np.sin(np.arange(rate // 4) * 2 * np.pi * 440 / rate).astype(np.float32)
-        audio = IncomingAudio()
+        audio = AudioBuffer()
         for start in range(0, len(whole), chunk):
             audio.add(whole[start : start + chunk], rate)
         audio.finish()
@@ -190,7 +190,7 @@ class TestResampling:
     def test_a_stream_at_another_rate(self, rate: int) -> None:
         source = np.random.default_rng(1).standard_normal(rate * 2 // 3).astype(np.float32) / 5
         chunks = np.array_split(source, 9)
-        audio = IncomingAudio()
+        audio = AudioBuffer()
         for piece in chunks:
             audio.add(piece, rate)
         audio.finish()
@@ -365,7 +365,7 @@ class TestAgreement:
     @pytest.mark.parametrize("seed", range(60))
     def test_nothing_is_taken_back(self, seed: int) -> None:
         chance = random.Random(seed)
-        agreement, committed = Agreement(), list[HeardWord]()
+        agreement, committed = LocalAgreement(), list[HeardWord]()
         truth = [HeardWord(f" w{chance.randrange(9)}", (n,)) for n in range(60)]
         begin, end = 0, 3
         for _ in range(25):
@@ -390,7 +390,7 @@ class TestAgreement:
         def words(text: str) -> list[HeardWord]:
             return [HeardWord(f" {word}", ()) for word in text.split()]
 
-        agreement = Agreement()
+        agreement = LocalAgreement()
         heard = ["unless to be rat.", "unless to be rather", "unless to be rather cold"]
         new = ["".join(word.text for word in agreement.hear(words(text))) for text in heard]
         assert new == ["", " unless to be", " rather"]

@@ -12,7 +12,7 @@ import mmspec
 from mmspec.clock import Clock
 from mmspec.modalities.base.decoder import DecoderTarget
 from mmspec.modalities.whisper.checkpoint import Whisper
-from mmspec.modalities.whisper.fast_decoder import LeanWhisperTarget
+from mmspec.modalities.whisper.fast_decoder import FastWhisperTarget
 from mmspec.modalities.whisper.window import Encoding
 from mmspec.target import Pass
 from tests.modalities.tiny import EN, NO_TIMES, START, TRANSCRIBE, features, shared, tiny
@@ -72,7 +72,7 @@ def test_D4_rows_are_those_of_each_block_alone(attention: str, packed: bool) -> 
 def test_rows_of_one_decoder_take_one_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny(1)
     targets = opened(model, packed=True)
-    assert all(type(target) is LeanWhisperTarget for target in targets)
+    assert all(type(target) is FastWhisperTarget for target in targets)
     seen: list[int] = []
     layer = model.get_decoder().layers[0].fc1
     real = layer.forward

@@ -27,7 +27,7 @@ from mmspec.modalities.whisper.alignment import (
     warping_path,
 )
 from mmspec.modalities.whisper.checkpoint import Whisper
-from mmspec.modalities.whisper.second_pass import Rereading
+from mmspec.modalities.whisper.second_pass import SecondPass
 from mmspec.modalities.whisper.words import within_segments, words_of
 
 from .tiny import (
@@ -177,9 +177,9 @@ class TestRereading:
     PROMPT = (START, EN, TRANSCRIBE, NO_TIMES)
     IDS = (7, 31, 4, 12, 9)
 
-    def read(self, packed: bool, prompt: tuple[int, ...], ids: tuple[int, ...]) -> Rereading:
+    def read(self, packed: bool, prompt: tuple[int, ...], ids: tuple[int, ...]) -> SecondPass:
         whisper, target, states = opened(shared(), features(), packed)
-        look = Rereading(whisper, times=True, silence=None)
+        look = SecondPass(whisper, times=True, silence=None)
         with closing(target):
             target.score(prompt, 1)
             look(target, prompt, states, ids, 3.0, 80)
@@ -220,7 +220,7 @@ class TestRereading:
             before = [layer.keys.clone() for layer in layers]
             counts = target.forwards, target.state.length, target.state.frozen
             modules = {name: len(m._forward_hooks) for name, m in whisper.model.named_modules()}
-            Rereading(whisper, times=True, silence=None)(
+            SecondPass(whisper, times=True, silence=None)(
                 target, self.PROMPT, states, self.IDS, 0.0, 100
             )
             assert (target.forwards, target.state.length, target.state.frozen) == counts

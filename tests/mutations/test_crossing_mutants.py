@@ -15,7 +15,7 @@ from torch import Tensor
 from mmspec import generation
 from mmspec.modalities import adapter_for
 from mmspec.modalities.base import cross_attention as crossing
-from mmspec.modalities.base.cross_attention import CrossingFamily, CrossingTarget
+from mmspec.modalities.base.cross_attention import CrossAttentionFamily, CrossAttentionTarget
 from mmspec.modalities.base.decoder import DecoderTarget
 from mmspec.modalities.vlm import blip, mllama, vision_encoder_decoder
 from mmspec.modalities.vlm.mllama import MllamaTarget
@@ -155,7 +155,7 @@ def every_unit_sees_all_images(patch: Patch) -> None:
 
 
 def patches_of_padding_are_seen(patch: Patch) -> None:
-    patch.setattr(CrossingFamily, "constants", lambda self, prepared: {})
+    patch.setattr(CrossAttentionFamily, "constants", lambda self, prepared: {})
 
 
 def the_reader_reads_both_ways(patch: Patch) -> None:
@@ -180,9 +180,9 @@ def only_ids_cut(patch: Patch) -> None:
 
 
 def all_padding_cut(patch: Patch) -> None:
-    real = CrossingFamily.rows
+    real = CrossAttentionFamily.rows
 
-    def mutant(self: CrossingFamily, model: Any, inputs: Mapping[str, Any]) -> Any:
+    def mutant(self: CrossAttentionFamily, model: Any, inputs: Mapping[str, Any]) -> Any:
         rows = real(self, model, inputs)
         for row, (front, mask) in itertools.product(rows, PADDED):
             if front in row and mask in row:
@@ -190,7 +190,7 @@ def all_padding_cut(patch: Patch) -> None:
                 row |= {name: row[name][:, there] for name in (front, mask)}
         return rows
 
-    patch.setattr(CrossingFamily, "rows", mutant)
+    patch.setattr(CrossAttentionFamily, "rows", mutant)
 
 
 def rows_asked_one_by_one(patch: Patch) -> None:
@@ -212,16 +212,18 @@ def a_drafter_attends_to_another_projection(patch: Patch) -> None:
 
 
 def conditioning_forgotten(patch: Patch) -> None:
-    real = CrossingTarget.score
+    real = CrossAttentionTarget.score
 
-    def mutant(self: CrossingTarget, ids: Sequence[int], keep: int, parents: Any = None) -> Tensor:
+    def mutant(
+        self: CrossAttentionTarget, ids: Sequence[int], keep: int, parents: Any = None
+    ) -> Tensor:
         updated: Mapping[int, bool] = self.state.cache.is_updated  # type: ignore[attr-defined]
         for layer in updated:
             self.state.cache.is_updated[layer] = False  # type: ignore[attr-defined]
             vars(self.state.conditioning(layer))["is_initialized"] = False
         return real(self, ids, keep, parents)
 
-    patch.setattr(CrossingTarget, "score", mutant)
+    patch.setattr(CrossAttentionTarget, "score", mutant)
 
 
 MUTANTS: list[Mutant] = [

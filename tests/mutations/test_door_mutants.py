@@ -102,7 +102,7 @@ def sixteen_bits_in_thirty_two_are_refused() -> None:
 
 
 def a_stream_of_sixteen_bits_in_thirty_two_is_refused() -> None:
-    stream = incoming.IncomingAudio()
+    stream = incoming.AudioBuffer()
     expect(refuses(lambda: [stream.add(VOICE[:RATE], RATE) for _ in "ab"]), "silence was heard")
 
 

@@ -19,8 +19,8 @@ from mmspec.engine import Sampling, Session
 from mmspec.engine.frames import (
     FRAME_FORMS,
     DelayedLayout,
-    FrameChooser,
     FrameProcessors,
+    FrameSampler,
 )
 from mmspec.engine.frames.lawless import Lawless
 from mmspec.errors import ModelError
@@ -238,9 +238,9 @@ def padding_decided(patch: Patch) -> None:
 
 
 def later_codes_kept_from_the_draft(patch: Patch) -> None:
-    real = FrameChooser.decide
+    real = FrameSampler.decide
 
-    def mutant(self: FrameChooser, rows: Tensor, proposal: Any, prefix: FramePrefix) -> Any:
+    def mutant(self: FrameSampler, rows: Tensor, proposal: Any, prefix: FramePrefix) -> Any:
         path, frame = real(self, rows, proposal, prefix)
         if len(path) == len(proposal):
             return path, frame
@@ -249,20 +249,20 @@ def later_codes_kept_from_the_draft(patch: Patch) -> None:
         wrong = differs.index(True) if True in differs else K
         return path, (*frame[: wrong + 1], *drafted[wrong + 1 :])
 
-    patch.setattr(FrameChooser, "decide", mutant)
+    patch.setattr(FrameSampler, "decide", mutant)
 
 
 def forced_cells_as_drafted(patch: Patch) -> None:
-    patch.setattr(FrameChooser, "laid_out", lambda self, proposal, prefix: proposal)
+    patch.setattr(FrameSampler, "laid_out", lambda self, proposal, prefix: proposal)
 
 
 def rows_one_frame_late(patch: Patch) -> None:
-    real = FrameChooser.decide
+    real = FrameSampler.decide
 
-    def mutant(self: FrameChooser, rows: Tensor, proposal: Any, prefix: FramePrefix) -> Any:
+    def mutant(self: FrameSampler, rows: Tensor, proposal: Any, prefix: FramePrefix) -> Any:
         return real(self, rows.roll(1, 0), proposal, prefix)
 
-    patch.setattr(FrameChooser, "decide", mutant)
+    patch.setattr(FrameSampler, "decide", mutant)
 
 
 def marks_one_row_late(patch: Patch) -> None:
@@ -275,16 +275,16 @@ def marks_one_row_late(patch: Patch) -> None:
 
 
 def noise_by_draft_offset(patch: Patch) -> None:
-    real = FrameChooser._noise_at
+    real = FrameSampler._noise_at
 
-    def mutant(self: FrameChooser, start: int, count: int, like: Tensor) -> Tensor:
+    def mutant(self: FrameSampler, start: int, count: int, like: Tensor) -> Tensor:
         return real(self, 0, count, like)
 
-    patch.setattr(FrameChooser, "_noise_at", mutant)
+    patch.setattr(FrameSampler, "_noise_at", mutant)
 
 
 def chain_taught_one_frame_late(patch: Patch) -> None:
-    real = FrameChooser._scored
+    real = FrameSampler._scored
 
     def mutant(self: Any, rows: Tensor, proposal: Any, prefix: FramePrefix) -> Any:
         chain = self._chain
@@ -309,7 +309,7 @@ def chain_taught_one_frame_late(patch: Patch) -> None:
         finally:
             self._chain = chain
 
-    patch.setattr(FrameChooser, "_scored", mutant)
+    patch.setattr(FrameSampler, "_scored", mutant)
 
 
 def draft_state_not_rolled_back(patch: Patch) -> None:
@@ -389,14 +389,14 @@ def frames_handed_on_before_they_are_cut(patch: Patch) -> None:
 
 def laws_of_the_draft_not_asked_for(patch: Patch) -> None:
     """Frames that weren't drafted are weighed by the laws behind those that were."""
-    real = FrameChooser._scored
+    real = FrameSampler._scored
 
     def mutant(self: Any, rows: Tensor, proposal: Any, prefix: FramePrefix) -> Any:
         if len(proposal):
             proposal = replace(proposal, draft_rest=None)
         return real(self, rows, proposal, prefix)
 
-    patch.setattr(FrameChooser, "_scored", mutant)
+    patch.setattr(FrameSampler, "_scored", mutant)
 
 
 def heads_one_frame_late(patch: Patch) -> None:

@@ -13,7 +13,7 @@ import mmspec
 from mmspec import generation
 from mmspec.generation import CustomGenerate
 from mmspec.modalities.whisper.request import TranscriptionRequest
-from mmspec.modalities.whisper.stable_tokens import Certainty
+from mmspec.modalities.whisper.stable_tokens import StableTokens
 from mmspec.proposals import EarlyExitDrafter, ModelDrafter
 from mmspec.state import DecoderState, layers
 from tests.modalities import prefix_runs as prefix
@@ -138,7 +138,7 @@ def prompt_left_to_generate(patch: Patch) -> None:
 
 
 def padding_kept(patch: Patch) -> None:
-    patch.setattr(Certainty, "close", lambda self: None)
+    patch.setattr(StableTokens, "close", lambda self: None)
 
 
 def memory_left_behind(patch: Patch) -> None:

@@ -17,7 +17,7 @@ from mmspec.acceptance.frames.grouped import Coarse
 from mmspec.acceptance.groups import Groups, similar
 from mmspec.engine import Sampling
 from mmspec.engine.lossy import Approximating
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.factorizations import Codebook
 from mmspec.report.report import Report
 from mmspec.report.totals import total
@@ -223,16 +223,16 @@ def a_budget_is_asked_once_a_round(patch: Patch) -> None:
 
 
 def every_session_begins_anew(patch: Patch) -> None:
-    patch.setattr(Account, "left_for", lambda self, sampling: sampling)
+    patch.setattr(RequestStats, "left_for", lambda self, sampling: sampling)
 
 
 def reports_are_exact(patch: Patch) -> None:
-    right = Account.report
+    right = RequestStats.report
 
-    def report(self: Account, *given: Any) -> Report:
+    def report(self: RequestStats, *given: Any) -> Report:
         return replace(right(self, *given), exact=True, distance=None)
 
-    patch.setattr(Account, "report", report)
+    patch.setattr(RequestStats, "report", report)
 
 
 def parity_is_that_of_sampling(patch: Patch) -> None:

@@ -20,7 +20,7 @@ from transformers.generation.logits_process import (
 )
 
 from mmspec import acceptance
-from mmspec.engine import Chooser, Processors, Sampling, Session, Stops
+from mmspec.engine import AcceptanceSampler, Processors, Sampling, Session, Stops
 from mmspec.errors import StateError
 from mmspec.prefix import Prefix
 from mmspec.proposals import (
@@ -503,12 +503,12 @@ def memory_copied_by_reference(patch: Patch) -> None:
 
 
 def noise_by_draft_offset(patch: Patch) -> None:
-    real = Chooser._noise
+    real = AcceptanceSampler._noise
 
-    def mutant(self: Chooser, rows: Tensor, start: int) -> Tensor:
+    def mutant(self: AcceptanceSampler, rows: Tensor, start: int) -> Tensor:
         return real(self, rows, 0)
 
-    patch.setattr(Chooser, "_noise", mutant)
+    patch.setattr(AcceptanceSampler, "_noise", mutant)
 
 
 def failed_round_not_undone(patch: Patch) -> None:
@@ -575,12 +575,12 @@ def every_branch_processed_at_the_first_one(patch: Patch) -> None:
 
 
 def noise_by_node(patch: Patch) -> None:
-    real = Chooser._noise_at
+    real = AcceptanceSampler._noise_at
 
-    def mutant(self: Chooser, rows: Tensor, positions: Tensor) -> Tensor:
+    def mutant(self: AcceptanceSampler, rows: Tensor, positions: Tensor) -> Tensor:
         return real(self, rows, positions[0] + torch.arange(len(positions)))
 
-    patch.setattr(Chooser, "_noise_at", mutant)
+    patch.setattr(AcceptanceSampler, "_noise_at", mutant)
 
 
 def last_branch_wins(patch: Patch) -> None:

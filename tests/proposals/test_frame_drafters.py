@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmspec.engine import Sampling
-from mmspec.engine.frames import FrameChooser, FrameProcessors
+from mmspec.engine.frames import FrameProcessors, FrameSampler
 from mmspec.errors import DraftError
 from mmspec.prefix import Frame, FramePrefix
 from mmspec.proposals.base import Pick
@@ -206,7 +206,7 @@ def test_runs_of_no_frames_are_refused(shortest: int, longest: int) -> None:
 
 
 def pick_of(sampling: Sampling, order: str, prefix: FramePrefix) -> Pick:
-    chooser = FrameChooser(sampling, CPU, case(order).layout, K)
+    chooser = FrameSampler(sampling, CPU, case(order).layout, K)
     pick: Any = chooser.picker(FrameProcessors(None, K), prefix)
     return pick
 

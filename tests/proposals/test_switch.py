@@ -15,6 +15,7 @@ from mmspec.engine import AdaptivePolicy, BlockCosts, Sampling
 from mmspec.errors import DraftError
 from mmspec.prefix import Prefix
 from mmspec.proposals import (
+    AcceptanceRate,
     Drafter,
     HypothesisDrafter,
     LazyDrafter,
@@ -24,7 +25,6 @@ from mmspec.proposals import (
     Pick,
     Proposal,
     RelayDrafter,
-    Survival,
     SwitchDrafter,
 )
 from mmspec.proposals.acceptance_rate import emitted_units
@@ -197,10 +197,10 @@ def test_contexts_are_kept_apart() -> None:
 
 
 def test_what_was_learned_can_be_kept_for_the_next_request() -> None:
-    def opened(seen: Survival) -> SwitchDrafter:
+    def opened(seen: AcceptanceRate) -> SwitchDrafter:
         return SwitchDrafter([Member("boaster", never, 0.95), Member("modest", always, 0.5)], seen)
 
-    seen = Survival()
+    seen = AcceptanceRate()
     first, second = (turns(play(opened(seen), 60))["boaster"] for _ in range(2))
     assert second < first / 2
 
@@ -341,7 +341,7 @@ def test_trees_pass_through_and_teach_by_branch() -> None:
             right = TRUTH[self.at : self.at + limit]
             return tree_of([[(right[0] + 1) % V, *right[1:]], right][:branches])
 
-    seen = Survival()
+    seen = AcceptanceRate()
     switch = SwitchDrafter([Second("second", never, first=0.5, beside=(0.5,))], seen)
     prefix = Prefix([0], 200, CPU)
     for _ in range(20):
@@ -431,7 +431,7 @@ def test_nothing_is_opened_out_of_hope() -> None:
 
 def test_who_is_preferred_here_and_wanted_by_no_policy_steps_back() -> None:
     """A policy may know better what drafting costs: then the others are in front for a while."""
-    seen = Survival()
+    seen = AcceptanceRate()
     switch = SwitchDrafter([Member("dear", always, 0.9), Member("fair", always, 0.5)], seen)
     prefix, names = Prefix([0], 4000, CPU), []
     for unit in TRUTH[:100]:
@@ -512,7 +512,7 @@ def test_nothing_to_propose_is_an_ordinary_round() -> None:
 
 
 def test_a_failed_round_teaches_nothing_and_rolls_only_the_proposer_back() -> None:
-    seen, member, other = Survival(), Member("a", always, 0.9), Member("b", always)
+    seen, member, other = AcceptanceRate(), Member("a", always, 0.9), Member("b", always)
     switch, prefix = SwitchDrafter([member, other], seen), Prefix([0], 40, CPU)
     outlook = switch.outlook(prefix)
     switch.propose(prefix, 4, pick=None)  # type: ignore[arg-type]

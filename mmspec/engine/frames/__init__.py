@@ -1,8 +1,8 @@
 """What a session needs where one step decides a frame of codes; the loop is the same."""
 
 from mmspec.engine.frames.choosing import Chain as Chain
-from mmspec.engine.frames.choosing import FrameChooser as FrameChooser
 from mmspec.engine.frames.choosing import FramePick as FramePick
+from mmspec.engine.frames.choosing import FrameSampler as FrameSampler
 from mmspec.engine.frames.layout import DelayedLayout as DelayedLayout
 from mmspec.engine.frames.layout import DepthLayout as DepthLayout
 from mmspec.engine.frames.layout import Layout as Layout

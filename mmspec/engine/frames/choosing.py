@@ -46,7 +46,7 @@ class Chain(Protocol):
         ...
 
 
-class FrameChooser:
+class FrameSampler:
     """Applies a request's rule to verified frames, and lets drafters draw the same way.
 
     Args:
@@ -215,7 +215,7 @@ class FramePick:
     and says with `done` what the frame has become.
     """
 
-    def __init__(self, chooser: FrameChooser, processors: Processors, prefix: FramePrefix) -> None:
+    def __init__(self, chooser: FrameSampler, processors: Processors, prefix: FramePrefix) -> None:
         self._chooser, self._processors, self._prefix = chooser, processors, prefix
         self._drafted: list[Frame] = []
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from mmspec.engine.choosing import Sampling
-from mmspec.engine.frames.choosing import Chain, FrameChooser
+from mmspec.engine.frames.choosing import Chain, FrameSampler
 from mmspec.engine.frames.layout import Layout
 from mmspec.engine.frames.processing import FrameProcessors
 from mmspec.prefix import Frame, FramePrefix
@@ -36,9 +36,9 @@ class Frames:
         """A prompt, with room for what follows it."""
         return FramePrefix(prompt, capacity, device, self.codebooks)
 
-    def chooser(self, sampling: Sampling, device: torch.device) -> FrameChooser:
+    def chooser(self, sampling: Sampling, device: torch.device) -> FrameSampler:
         """The acceptance rule over frames."""
-        return FrameChooser(sampling, device, self.layout, self.codebooks, self.chain)
+        return FrameSampler(sampling, device, self.layout, self.codebooks, self.chain)
 
     def processors(self, processors: Any) -> FrameProcessors:
         """Logits processors over blocks of frames."""

@@ -18,7 +18,7 @@ from mmspec.modalities.whisper.draft import ModelDraft
 from mmspec.modalities.whisper.grounding import Silence
 from mmspec.modalities.whisper.request import TranscriptionOptions, TranscriptionRequest
 from mmspec.modalities.whisper.result import Transcription, with_grounding, with_times
-from mmspec.modalities.whisper.second_pass import Rereading
+from mmspec.modalities.whisper.second_pass import SecondPass
 from mmspec.modalities.whisper.stream import SpeechStream, StreamOptions
 from mmspec.modalities.whisper.stream_draft import StreamDraft
 from mmspec.modalities.whisper.window import Pair
@@ -152,7 +152,7 @@ class Transcriber(Loaded[Whisper, Transcription]):
         """One recording, as a request that leaves its passes to whoever runs them."""
         threshold, batch = threshold_of(request.grounding), request.batch
         look = self._second_look(request.word_timestamps, threshold)
-        looked: Rereading | ChunkedRecognition | None = look
+        looked: SecondPass | ChunkedRecognition | None = look
         check_batch(batch)
         if request.chunk_s is None and request.overlap_s is None:
             if batch > 1:
@@ -249,7 +249,7 @@ class Transcriber(Loaded[Whisper, Transcription]):
         audio: Any,
         sampling_rate: int | None,
         request: TranscriptionRequest,
-        look: Rereading | None = None,
+        look: SecondPass | None = None,
     ) -> Recognition:
         if isinstance(self.draft, OverlapDraft):
             raise OptionError(
@@ -266,7 +266,7 @@ class Transcriber(Loaded[Whisper, Transcription]):
         audio: Any,
         sampling_rate: int | None,
         request: TranscriptionRequest,
-        look: Rereading | None,
+        look: SecondPass | None,
     ) -> ChunkedRecognition:
         chunk_s, overlap_s = request.chunk_s, request.overlap_s
         if chunk_s is None:
@@ -308,8 +308,8 @@ class Transcriber(Loaded[Whisper, Transcription]):
 
         return features
 
-    def _second_look(self, times: bool, threshold: float | None) -> Rereading | None:
+    def _second_look(self, times: bool, threshold: float | None) -> SecondPass | None:
         if not times and threshold is None:
             return None
         silence = None if threshold is None else self._silence
-        return Rereading(self.checkpoint, times=times, silence=silence)
+        return SecondPass(self.checkpoint, times=times, silence=silence)

@@ -15,7 +15,7 @@ from mmspec.clock import Clock
 from mmspec.compare.code_parity import when_decided
 from mmspec.drafting import policy_for
 from mmspec.engine import BlockCosts, Steps, run_alone, run_together, stepwise
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.errors import InputError, OptionError
 from mmspec.factorizations import CodeSteps
 from mmspec.modalities.base.pair import Draft, Pair
@@ -168,7 +168,7 @@ class Speaker(Loaded[Checkpoint, Speech]):
         if self._closed:
             raise OptionError("this speaker is closed: load a new one")
         threshold = threshold_of(request.grounding)
-        account = Account(Clock(self.checkpoint.device))
+        account = RequestStats(Clock(self.checkpoint.device))
         asked = Asked(
             pair,
             self.inputs_for(text) if request.inputs is None else request.inputs,

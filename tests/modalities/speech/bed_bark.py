@@ -13,7 +13,7 @@ import transformers as hf
 from torch import Tensor
 from transformers.models.bark import generation_configuration_bark as settings
 
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.modalities.speech.bark import FAMILY
 from mmspec.modalities.speech.contract import Said
 from mmspec.report.report import Report
@@ -188,7 +188,7 @@ def library_codes(model: Any, given: Mapping[str, Any], **options: Any) -> list[
 
 def said(
     model: Any, given: Mapping[str, Any], draft: Any = None, gamma: int = 4, **how: Any
-) -> tuple[Said, Report, Account]:
+) -> tuple[Said, Report, RequestStats]:
     """What we say, and the account of it.
 
     Args:

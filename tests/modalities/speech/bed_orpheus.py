@@ -14,7 +14,7 @@ import torch
 import transformers as hf
 from torch import Tensor
 
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.modalities.speech.contract import Said
 from mmspec.modalities.speech.orpheus import Marks, Orpheus
 from mmspec.report.report import Report
@@ -130,7 +130,7 @@ def said(
     gamma: int = 4,
     family: Orpheus = STRICT,
     **how: Any,
-) -> tuple[Said, Report, Account]:
+) -> tuple[Said, Report, RequestStats]:
     """What we say; see `chain_runs.said_by`."""
     return said_by(family, model, given, draft, gamma, **{"max_new_tokens": LENGTH, **how})
 

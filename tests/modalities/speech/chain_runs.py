@@ -9,7 +9,7 @@ import torch
 
 from mmspec.clock import Clock
 from mmspec.engine import BlockCosts, FixedPolicy, run_alone, run_together
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.modalities.base.pair import NoDraft, Pair
 from mmspec.modalities.speech.chain import ChainDraft, LookupDraft
 from mmspec.modalities.speech.checkpoint import Checkpoint
@@ -50,7 +50,7 @@ def wrong(vocab_size: int) -> Any:
 
 def said_by(
     family: Family, model: Any, given: Mapping[str, Any], draft: Any, gamma: int, **how: Any
-) -> tuple[Said, Report, Account]:
+) -> tuple[Said, Report, RequestStats]:
     """What a model says, its report and its account.
 
     Args:
@@ -72,7 +72,7 @@ def said_by(
 def asking(pair: Pair, given: Mapping[str, Any], **how: Any) -> Asked:
     """A request with an account of its own."""
     request = {name: how.pop(name) for name in OF_REQUEST if name in how}
-    return Asked(pair, given, Account(Clock(torch.device("cpu"))), how, **request)
+    return Asked(pair, given, RequestStats(Clock(torch.device("cpu"))), how, **request)
 
 
 def said_together(
@@ -95,7 +95,7 @@ def read_again(
     """The log-probabilities of what was said."""
     target = Checkpoint.of(model, packed=False, family=family)
     pair = Pair(target, NoDraft(), FixedPolicy(0), BlockCosts())
-    account = Account(Clock(torch.device("cpu")))
+    account = RequestStats(Clock(torch.device("cpu")))
     return family.log_probs(Asked(pair, given, account, options), said, text=text)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mmspec.clock import Clock
 from mmspec.engine import BlockCosts, FixedPolicy, Sampling
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.modalities.base.pair import Draft, NoDraft, Pair
 from mmspec.modalities.speech.checkpoint import Checkpoint
 from mmspec.modalities.speech.contract import Asked, stops_of, units_of
@@ -35,7 +35,7 @@ class Run:
 
     frames: list[Frame]
     target: CsmTarget
-    account: Account
+    account: RequestStats
     finished: str | None
 
     @property
@@ -96,7 +96,7 @@ def run(
     family = CsmFamily(guess)
     checkpoint = Checkpoint.of(model, packed=packed, family=family)
     pair = Pair(checkpoint, draft or NoDraft(), FixedPolicy(gamma), BlockCosts())
-    account = Account(Clock(torch.device("cpu")))
+    account = RequestStats(Clock(torch.device("cpu")))
     asked = Asked(pair, inputs, account, options, seed=seed, rule=rule)
     prepared = family.prepare(model, inputs, **{"max_new_tokens": FRAMES, **options})
     target = cast(CsmTarget, family.open(prepared, packed=packed))

@@ -15,7 +15,7 @@ from torch import Tensor
 from mmspec.acceptance.frames import code_noise
 from mmspec.clock import Clock
 from mmspec.engine import BlockCosts, FixedPolicy, run_alone
-from mmspec.engine.stats import Account
+from mmspec.engine.stats import RequestStats
 from mmspec.modalities.base.pair import Draft, NoDraft, Pair
 from mmspec.modalities.speech.checkpoint import Checkpoint
 from mmspec.modalities.speech.contract import Asked, Said
@@ -68,7 +68,7 @@ class Run:
     """What was said, and what it took."""
 
     said: Said
-    account: Account
+    account: RequestStats
 
     @property
     def rows(self) -> list[Frame]:
@@ -154,7 +154,7 @@ def run(
 ) -> Run:
     """Decode a request; a drafter that fails is a failure."""
     pair = Pair(checkpoint(family, model), draft or NoDraft(), FixedPolicy(gamma), BlockCosts())
-    account = Account(Clock(torch.device("cpu")))
+    account = RequestStats(Clock(torch.device("cpu")))
     asked = Asked(pair, inputs, account, options, seed=seed, rule=rule)
     said = run_alone(family.say(asked))
     if account.tally.faults:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mmspec.modalities.speech import delay_pattern as opened_rows
-from mmspec.modalities.speech.fast_decoder import why_not_lean
+from mmspec.modalities.speech.fast_decoder import why_not_fast
 from mmspec.modalities.speech.musicgen import FAMILY as MUSICGEN
 from mmspec.modalities.speech.musicgen_melody import FAMILY as MELODY
 from mmspec.modalities.speech.preparation import prepare
@@ -47,7 +47,7 @@ def test_the_lean_pass_is_the_librarys_forward(
     family, make = MODELS[name]
     model, inputs = make(), text()
     lean = rows_of(family, model, inputs, scale)
-    monkeypatch.setattr(opened_rows, "why_not_lean", lambda decoder: "a test says so")
+    monkeypatch.setattr(opened_rows, "why_not_fast", lambda decoder: "a test says so")
     own = rows_of(family, model, inputs, scale)
     assert lean.shape == own.shape
     torch.testing.assert_close(lean, own, rtol=1e-5, atol=1e-5)
@@ -58,20 +58,20 @@ def test_padding_of_a_text_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> 
     inputs["attention_mask"][:, -2:] = 0
     model = tiny()
     lean = rows_of(MUSICGEN, model, inputs, 3.0)
-    monkeypatch.setattr(opened_rows, "why_not_lean", lambda decoder: "a test says so")
+    monkeypatch.setattr(opened_rows, "why_not_fast", lambda decoder: "a test says so")
     torch.testing.assert_close(lean, rows_of(MUSICGEN, model, inputs, 3.0), rtol=1e-5, atol=1e-5)
 
 
 def test_only_plain_decoders_run_lean() -> None:
     decoder = tiny().decoder.model.decoder
-    assert why_not_lean(decoder) is None
+    assert why_not_fast(decoder) is None
     handle = decoder.layers[0].self_attn.register_forward_hook(lambda *_: None)
-    assert why_not_lean(decoder) == "layers.0.self_attn carries hooks"
+    assert why_not_fast(decoder) == "layers.0.self_attn carries hooks"
     handle.remove()
     decoder.config._attn_implementation = "eager"
-    assert "another function" in str(why_not_lean(decoder))
+    assert "another function" in str(why_not_fast(decoder))
     decoder.config._attn_implementation = "sdpa"
-    assert why_not_lean(decoder.train()) == "the decoder is in training mode"
+    assert why_not_fast(decoder.train()) == "the decoder is in training mode"
 
 
 def test_a_norm_or_a_projection_of_the_users_own_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,5 +81,5 @@ def test_a_norm_or_a_projection_of_the_users_own_is_called(monkeypatch: pytest.M
         part = getattr(layer, name)
         part.forward = lambda x, own=part.forward: -own(x)
     lean = rows_of(MUSICGEN, model, text(), 3.0)
-    monkeypatch.setattr(opened_rows, "why_not_lean", lambda decoder: "a test says so")
+    monkeypatch.setattr(opened_rows, "why_not_fast", lambda decoder: "a test says so")
     torch.testing.assert_close(lean, rows_of(MUSICGEN, model, text(), 3.0), rtol=1e-5, atol=1e-5)
