@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import make_dataclass
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,14 @@ def test_a_wrong_type_is_one_line_that_names_the_argument(name: str) -> None:
     ):
         WRONG[name](whole)
     assert "\n" not in str(error.value)
+
+
+def test_a_command_lines_class_may_be_given_what_python_takes() -> None:
+    """Its temperature is one number in a shell; with fallback the request has several."""
+    shell = make_dataclass(
+        "Shell", [("temperature", float, 0.0)], bases=(TranscriptionRequest,), frozen=True
+    )
+    check_numbers(shell().with_fallback)
 
 
 def test_numpys_numbers_are_numbers() -> None:

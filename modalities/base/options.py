@@ -81,8 +81,13 @@ def check_numbers(options: Any) -> None:
 
 @functools.cache
 def _numbers(kind: type) -> dict[str, tuple[type, ...]]:
-    """The attributes of a class that are numbers by their types, and which numbers."""
-    hints = get_type_hints(kind)
+    """The attributes of a class that are numbers by their types, and which numbers.
+
+    A command line's class takes fewer types than the one that it is made of, whose are asked.
+    """
+    hints: dict[str, Any] = {}
+    for base in kind.__mro__[:-1]:
+        hints |= get_type_hints(base)
     found = {}
     for of in fields(kind):
         hint = hints[of.name]

@@ -110,7 +110,7 @@ class TestMemories:
 
         def options() -> dict[str, Any]:
             own = {"logits_processor": [NeverTheNth()], "stopping_criteria": [StopAfter(7)]}
-            return {**own, "max_new_tokens": 12, "eos_token_id": None}
+            return {**own, "max_new_tokens": 12, "eos_token_id": 99}
 
         want = model.generate(**given, **options())
         made = mmspec.generate(model, given, draft, gamma=3, **options())
@@ -124,7 +124,7 @@ class TestMemories:
             given,
             max_new_tokens=12,
             do_sample=True,
-            eos_token_id=None,
+            eos_token_id=99,
             num_return_sequences=2,
             stopping_criteria=[StopAfter(5)],
         )
@@ -134,7 +134,7 @@ class TestMemories:
         given = inputs("qwen2_vl", model, "image", 2)
         stop = StopAfter(30, threading.Lock())
         made = mmspec.generate(
-            model, given, max_new_tokens=4, eos_token_id=None, stopping_criteria=[stop]
+            model, given, max_new_tokens=4, eos_token_id=99, stopping_criteria=[stop]
         )
         assert [report.tokens for report in made.reports] == [4, 4]
         assert stop.left == 22
@@ -142,6 +142,6 @@ class TestMemories:
     def test_a_single_rows_is_the_callers(self, model: Any) -> None:
         stop = StopAfter(5)
         given = inputs("qwen2_vl", model, "image")
-        asked = {"max_new_tokens": 12, "eos_token_id": None}
+        asked = {"max_new_tokens": 12, "eos_token_id": 99}
         mmspec.generate(model, given, stopping_criteria=[stop], **asked)
         assert stop.left == 0
