@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from head import Head, Shape, encode, greedy, save
 from safetensors import safe_open
-from states import Listener
+from states import Listener, quickest
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -163,7 +163,7 @@ class Run:
             group["lr"] = _PEAK_RATE * rate
         states, lengths = joined_states([piece.codes * piece.scale for piece in batch])
         states = masked(states, lengths, random.Random(f"step {self.step}"))
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=quickest() is torch.bfloat16):
             guesses = self.head.guesses(states, lengths)
         units = torch.tensor([unit for piece in batch for unit in piece.units])
         counts = torch.tensor([len(piece.units) for piece in batch])
@@ -218,7 +218,7 @@ def error_rates(head: nn.Module, data: Path, most: int = 6) -> dict[str, tuple[f
     for path in sorted(data.glob("held-*.safetensors"))[:most]:
         for codes, scale, lines, session in windows(path):
             states, lengths = joined_states([codes * scale])
-            with torch.autocast("cpu", torch.bfloat16):
+            with torch.autocast("cpu", torch.bfloat16, enabled=quickest() is torch.bfloat16):
                 said = greedy(head(states, lengths)[0, : lengths[0]].float())
             truth, heard = texts.setdefault(session[7:].split("-")[0], ([], []))
             truth.append(plain(" ".join(line[0] for line in lines)))
