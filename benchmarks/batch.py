@@ -51,14 +51,14 @@ def main() -> None:
         with torch.no_grad():
             rows = model.generate(features(some), language="en").tolist()
         end = model.generation_config.eos_token_id
-        return [tuple(unit for unit in row if unit != end) for row in rows]
+        return [tuple(token for token in row if token != end) for row in rows]
 
     def ids(said: list[mmspec.Transcription]) -> list[tuple[int, ...]]:
         end = model.generation_config.eos_token_id
         for one in said:
             for phase in PHASES:
                 spent[phase] += one.report.to_dict()["seconds"][phase]
-        return [tuple(unit for unit in one.ids if unit != end) for one in said]
+        return [tuple(token for token in one.ids if token != end) for one in said]
 
     ways: dict[str, Callable[[], list[tuple[int, ...]]]] = {
         "side by side": lambda: ids(recogniser.transcribe_batch(clips, batch=given.batch, **asked)),

@@ -40,7 +40,7 @@ def equal_chunks(whole: mmspec.Transcriber, samples: np.ndarray, said: Any, time
         part = samples[round(chunk.start_s * RATE) : round(chunk.end_s * RATE)]
         features = whole.processor(part, sampling_rate=RATE, return_tensors="pt").input_features
         ids = whole.model.generate(features, language="en", return_timestamps=times)[0].tolist()
-        equal += [unit for unit in ids if unit not in ends] == list(chunk.ids)
+        equal += [token for token in ids if token not in ends] == list(chunk.ids)
     return equal
 
 

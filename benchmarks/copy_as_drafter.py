@@ -29,9 +29,9 @@ from mmspec.engine.stats import RequestStats
 from mmspec.modalities import ADAPTERS
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.draft import ModelDraft
-from mmspec.modalities.base.pair import Pair
 from mmspec.modalities.base.preparation import prepare
 from mmspec.modalities.base.request import decoded
+from mmspec.modalities.base.speculative_decoder import SpeculativeDecoder
 from mmspec.report.trace import Round
 from tests.modalities import tiny_crossing, tiny_prefix
 
@@ -95,22 +95,22 @@ def ours(model: Any, drafter: Any, prompts: Sequence[Prompt]) -> dict[str, Any]:
     """mmspec with the copy."""
     target = Checkpoint.of(model)
     draft = ModelDraft(target, Checkpoint.of(drafter), "copy", sure=0.0)
-    pair = Pair(target, draft, FixedPolicy(GAMMA), BlockCosts())
-    account, equal = RequestStats(Clock(target.device)), True
+    pair = SpeculativeDecoder(target, draft, FixedPolicy(GAMMA), BlockCosts())
+    stats, equal = RequestStats(Clock(target.device)), True
     for inputs, want in prompts:
         prepared = prepare(model, copied(inputs), max_new_tokens=MOST_NEW_TOKENS)
         ids = run_alone(
             decoded(
                 pair,
                 prepared,
-                account,
+                stats,
                 sampling=Sampling(False),
                 inputs=lambda _, inputs=inputs: copied(inputs),
             )
         )
         equal &= ids == want
-    report = account.report(Sampling(False), pair.costs)
-    full = [len(done.emitted) for done in account.tally.trace if is_full(done, target)]
+    report = stats.report(Sampling(False), pair.costs)
+    full = [len(done.emitted) for done in stats.tally.trace if is_full(done, target)]
     return {
         "ids_equal": equal,
         "proposed": report.proposed,
@@ -125,7 +125,7 @@ def ours(model: Any, drafter: Any, prompts: Sequence[Prompt]) -> dict[str, Any]:
 
 def is_full(done: Round, target: Checkpoint) -> bool:
     """Whether a round could yield everything: no unit short, and no end in it."""
-    ends = target.steps.stop_units
+    ends = target.steps.stop_tokens
     return len(done.proposal) == GAMMA and ends.isdisjoint((*done.proposal, *done.emitted))
 
 

@@ -105,13 +105,13 @@ def main() -> None:
     torch.manual_seed(0)
     whisper = load_whisper(str(options.checkpoint), "cpu", torch.float32, packed=False)
     for subject, by_hint in measure(whisper, options.rounds).items():
-        unit = by_hint[None][1]
-        print(f"\n{subject}, in default one-row steps ({unit:.1f} ms here)\n")
+        token = by_hint[None][1]
+        print(f"\n{subject}, in default one-row steps ({token:.1f} ms here)\n")
         print("| layout | " + " | ".join(str(rows) for rows in ROWS) + " |")
         print("|---" * (len(ROWS) + 1) + "|")
         for hint, by_rows in by_hint.items():
             name = "default" if hint is None else f"packed, hint {hint}"
-            print(f"| {name} | " + " | ".join(f"{by_rows[r] / unit:.2f}" for r in ROWS) + " |")
+            print(f"| {name} | " + " | ".join(f"{by_rows[r] / token:.2f}" for r in ROWS) + " |")
 
 
 if __name__ == "__main__":

@@ -48,9 +48,9 @@ class Guess(HypothesisDrafter):
     """Realignment that looks at one unit at a time and never reconsiders."""
 
     def _realign(self) -> None:
-        for unit in self._tail:
-            near = self._units[self._at : self._at + 4]
-            self._at += near.index(unit) + 1 if unit in near else 1
+        for token in self._tail:
+            near = self._tokens[self._at : self._at + 4]
+            self._at += near.index(token) + 1 if token in near else 1
         self._tail, self._next = [], [self._at]
 
 

@@ -48,7 +48,7 @@ def one_pass(recogniser: mmspec.Transcriber, audio: np.ndarray, asked: Any) -> d
             buffer = audio[round(decode.start_s * RATE) : round(decode.end_s * RATE)]
             request = TranscriptionRequest(asked.language, timestamps=True, prompt=decode.previous)
             theirs, ours = hf.run(buffer, request), plain.run(buffer, request)
-            want = tuple(unit for unit in theirs.ids if unit != stop)
+            want = tuple(token for token in theirs.ids if token != stop)
             decodes.append(
                 {
                     "start_s": decode.start_s,

@@ -44,9 +44,9 @@ from mmspec.engine.stats import RequestStats
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.draft import ModelDraft
 from mmspec.modalities.base.encoder_runs import watched
-from mmspec.modalities.base.pair import NoDraft, Pair
 from mmspec.modalities.base.preparation import prepare
 from mmspec.modalities.base.request import decoded
+from mmspec.modalities.base.speculative_decoder import NoDraft, SpeculativeDecoder
 
 GRIDS = ((8, 8), (16, 16), (32, 32), (32, 64), (64, 64))
 """Height and width in visual tokens."""
@@ -149,15 +149,18 @@ def watching(decoder: Any) -> Iterator[Moves]:
         hook.remove()
 
 
-def drafted(pair: Pair[Checkpoint], inputs: dict[str, Tensor]) -> dict[str, Any]:
+def drafted(pair: SpeculativeDecoder[Checkpoint], inputs: dict[str, Tensor]) -> dict[str, Any]:
     """One request of mmspec's: ids, seconds by phase and round, what happened to the prefix."""
     model = pair.checkpoint.model
-    account, greedy = RequestStats(ProcessorClock(model.device)), Sampling(False)
-    towers = pair.checkpoint.family.encoders(model)
-    with watching(model.get_decoder()) as moves, watched(towers, Clock(model.device)) as runs:
+    stats, greedy = RequestStats(ProcessorClock(model.device)), Sampling(False)
+    encoder_names = pair.checkpoint.family.encoders(model)
+    with (
+        watching(model.get_decoder()) as moves,
+        watched(encoder_names, Clock(model.device)) as runs,
+    ):
         prepared = prepare(model, inputs, max_new_tokens=NEW_TOKENS)
-        ids = run_alone(decoded(pair, prepared, account, sampling=greedy, inputs=lambda _: inputs))
-    report = account.report(greedy, pair.costs)
+        ids = run_alone(decoded(pair, prepared, stats, sampling=greedy, inputs=lambda _: inputs))
+    report = stats.report(greedy, pair.costs)
     seconds = {phase: report.seconds[phase] / report.rounds for phase in PHASES}
     return {
         "ids": ids,
@@ -193,7 +196,7 @@ def ways_of(config: Any) -> Ways:
     target = Checkpoint.of(model, packed=False)
 
     def way(draft: Any) -> Callable[[dict[str, Tensor]], dict[str, Any]]:
-        pair = Pair(target, draft, FixedPolicy(GAMMA), BlockCosts())
+        pair = SpeculativeDecoder(target, draft, FixedPolicy(GAMMA), BlockCosts())
         return lambda inputs: drafted(pair, inputs)
 
     def drafter(of: Any, name: str) -> ModelDraft:

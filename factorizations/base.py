@@ -7,12 +7,12 @@ from typing import Protocol
 
 
 class Descriptor(Protocol):
-    """The meaning of a sequence of units.
+    """The meaning of a sequence of tokens.
 
     Attributes:
-        vocab_size: how many units there are at each step.
-        stop_units: units that end a sequence.
-        reserved: units that are never drafted: they mark structure that only the caller or the
+        vocab_size: how many tokens there are at each step.
+        stop_tokens: tokens that end a sequence.
+        reserved: tokens that are never drafted: they mark structure that only the caller or the
             prompt may set (placeholders, prompt marks, padding).
     """
 
@@ -20,7 +20,7 @@ class Descriptor(Protocol):
     def vocab_size(self) -> int: ...  # noqa: D102
 
     @property
-    def stop_units(self) -> frozenset[int]: ...  # noqa: D102
+    def stop_tokens(self) -> frozenset[int]: ...  # noqa: D102
 
     @property
     def reserved(self) -> frozenset[int]: ...  # noqa: D102
@@ -34,12 +34,12 @@ class Descriptor(Protocol):
         ...
 
 
-def check_units(name: str, units: frozenset[int] | Sequence[int], vocab_size: int) -> None:
-    """Raise where a unit lies outside the vocabulary.
+def check_tokens(name: str, tokens: frozenset[int] | Sequence[int], vocab_size: int) -> None:
+    """Raise where a token lies outside the vocabulary.
 
     Raises:
         ValueError: says which.
     """
-    for unit in units:
-        if not 0 <= unit < vocab_size:
-            raise ValueError(f"{name} has unit {unit}, outside the vocabulary of {vocab_size}")
+    for token in tokens:
+        if not 0 <= token < vocab_size:
+            raise ValueError(f"{name} has token {token}, outside the vocabulary of {vocab_size}")

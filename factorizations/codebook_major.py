@@ -57,13 +57,13 @@ class CodebookMajorStreams(CodeSteps):
     def has_ended(self, sequence: Sequence[int]) -> bool:
         """Whether the end mark stands behind codebook 0's stream."""
         frames, left = divmod(len(sequence) - 1, len(self.codebooks))
-        return left == 0 and frames >= 0 and sequence[frames] in self.stop_units
+        return left == 0 and frames >= 0 and sequence[frames] in self.stop_tokens
 
     def to_grid(self, sequence: Sequence[int]) -> Grid:
         """The codes, checked; the end mark is left out.
 
         Raises:
-            InputError: the streams are not of one length, or a unit is no code of its codebook.
+            InputError: the streams are not of one length, or a token is no code of its codebook.
         """
         width = len(self.codebooks)
         chain = list(sequence)
@@ -82,5 +82,5 @@ class CodebookMajorStreams(CodeSteps):
         self._check_end(ended)
         rows = self._ids(grid)
         first, *rest = ([row[k] for row in rows] for k in range(len(self.codebooks)))
-        end = self.stop_units if ended else ()
-        return (*first, *end, *(unit for stream in rest for unit in stream))
+        end = self.stop_tokens if ended else ()
+        return (*first, *end, *(token for stream in rest for token in stream))

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple
 
 from mmspec.errors import InputError, OptionError
-from mmspec.factorizations.base import check_units
+from mmspec.factorizations.base import check_tokens
 
 Grid = tuple[tuple[int, ...], ...]
 """Codes, frames × codebooks."""
@@ -97,7 +97,7 @@ class Codebook:
         if self.codes < 1:
             raise ValueError(f"codes must be positive, got {self.codes}")
         ids = [self.first, self.first + self.codes - 1, *self.marks.values()]
-        check_units("Codebook", ids, self.vocab_size)
+        check_tokens("Codebook", ids, self.vocab_size)
 
     @property
     def ids(self) -> range:
@@ -108,7 +108,7 @@ class Codebook:
     def marks(self) -> dict[str, int]:
         """The ids of the marks that there are."""
         named = {"start": self.start, "end": self.end, "pad": self.pad}
-        return {name: unit for name, unit in named.items() if unit is not None}
+        return {name: token for name, token in named.items() if token is not None}
 
     def id_of(self, code: int, where: str = "") -> int:
         """The id of a code.
@@ -121,18 +121,18 @@ class Codebook:
             raise InputError(f"{where}{code} is no code: they go from 0 to {self.codes - 1}")
         return code + self.first
 
-    def code_of(self, unit: int, where: str = "") -> int:
+    def code_of(self, token: int, where: str = "") -> int:
         """The code that an id stands for.
 
         Raises:
             InputError: a mark, another codebook's id, or no id at all; never clipped.
         """
-        unit = _integer(unit, where)
-        if unit in self.ids:
-            return unit - self.first
-        mark = next((name for name, known in self.marks.items() if known == unit), None)
+        token = _integer(token, where)
+        if token in self.ids:
+            return token - self.first
+        mark = next((name for name, known in self.marks.items() if known == token), None)
         what = f"is the {mark} mark, no code" if mark else "is no code of this place"
-        raise InputError(f"{where}{unit} {what}: codes have ids {self.ids[0]} to {self.ids[-1]}")
+        raise InputError(f"{where}{token} {what}: codes have ids {self.ids[0]} to {self.ids[-1]}")
 
 
 class CodeSteps(ABC):
@@ -160,7 +160,7 @@ class CodeSteps(ABC):
         """The codebooks whose end marks, all at once, end a sequence; () if its length does."""
 
     @property
-    def stop_units(self) -> frozenset[int]:
+    def stop_tokens(self) -> frozenset[int]:
         """The end marks of `stop_codebooks`."""
         ends = (self.codebooks[k].end for k in self.stop_codebooks)
         return frozenset(end for end in ends if end is not None)
@@ -168,8 +168,8 @@ class CodeSteps(ABC):
     @property
     def reserved(self) -> frozenset[int]:
         """Start and padding marks: the order prescribes them, nobody drafts them."""
-        marks = (unit for codebook in self.codebooks for unit in (codebook.start, codebook.pad))
-        return frozenset(unit for unit in marks if unit is not None) - self.stop_units
+        marks = (token for codebook in self.codebooks for token in (codebook.start, codebook.pad))
+        return frozenset(token for token in marks if token is not None) - self.stop_tokens
 
     @abstractmethod
     def steps(self, frames: int) -> int:
@@ -264,9 +264,9 @@ class CodeSteps(ABC):
             for frame, row in enumerate(grid)
         )
 
-    def _code(self, frame: int, codebook: int, unit: int) -> int:
+    def _code(self, frame: int, codebook: int, token: int) -> int:
         """The code that an id means in a cell, checked."""
-        return self.codebooks[codebook].code_of(unit, f"frame {frame}, codebook {codebook}: ")
+        return self.codebooks[codebook].code_of(token, f"frame {frame}, codebook {codebook}: ")
 
     def _check_end(self, ended: bool) -> None:
         if ended and not self.stop_codebooks:
@@ -286,14 +286,14 @@ def check_axis(axes: Mapping[str, str], axis: str) -> None:
 
 
 def check_width(rows: Sequence[Sequence[int]], width: int, name: str) -> None:
-    """Raise where a row doesn't hold one unit per codebook.
+    """Raise where a row doesn't hold one token per codebook.
 
     Raises:
         InputError: says which row and how many it holds.
     """
     for index, row in enumerate(rows):
         if len(row) != width:
-            raise InputError(f"{name} {index} has {len(row)} units, expected {width}")
+            raise InputError(f"{name} {index} has {len(row)} tokens, expected {width}")
 
 
 def check_codebooks(codebooks: tuple[Codebook, ...]) -> None:
@@ -306,8 +306,8 @@ def check_codebooks(codebooks: tuple[Codebook, ...]) -> None:
         raise ValueError("an order of codes needs a codebook, got none")
 
 
-def _integer(unit: Any, where: str) -> int:
+def _integer(token: Any, where: str) -> int:
     try:
-        return operator.index(unit)
+        return operator.index(token)
     except TypeError:
-        raise InputError(f"{where}{unit!r} is no integer") from None
+        raise InputError(f"{where}{token!r} is no integer") from None

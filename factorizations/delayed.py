@@ -27,7 +27,7 @@ DIA_DELAYS = (0, *range(8, 16))
 
 @dataclass(frozen=True, slots=True)
 class DelayedFrames(CodeSteps):
-    """Rows of units, one per codebook, each codebook late by its own delay.
+    """Rows of tokens, one per codebook, each codebook late by its own delay.
 
     Codebook 0's end mark, where it has one, ends the sequence: it stands one frame behind the last
     one, and in every other codebook as late as that codebook is. Padding follows.
@@ -85,15 +85,15 @@ class DelayedFrames(CodeSteps):
         """The codes of a frame, once its latest codebook is there; marks are no codes."""
         if frame + 1 + max(self.delays) >= len(sequence):
             return None
-        units = [sequence[frame + 1 + delay][k] for k, delay in enumerate(self.delays)]
-        if units[0] in self.codebooks[0].marks.values():
+        tokens = [sequence[frame + 1 + delay][k] for k, delay in enumerate(self.delays)]
+        if tokens[0] in self.codebooks[0].marks.values():
             return None
-        return tuple(self._code(frame, k, unit) for k, unit in enumerate(units))
+        return tuple(self._code(frame, k, token) for k, token in enumerate(tokens))
 
     def has_ended(self, sequence: Sequence[Sequence[int]]) -> bool:
         """Whether codebook 0's end mark stands behind its last code."""
         last = len(sequence) - 1 - max(self.delays)
-        return last > 0 and bool(self.stop_codebooks) and sequence[last][0] in self.stop_units
+        return last > 0 and bool(self.stop_codebooks) and sequence[last][0] in self.stop_tokens
 
     def to_grid(self, sequence: Sequence[Sequence[int]]) -> Grid:
         """The codes, each taken from its own row; the delay is undone once.
@@ -108,12 +108,12 @@ class DelayedFrames(CodeSteps):
         if frames < 0:
             rows = 1 + max(self.delays)
             raise InputError(f"{len(sequence)} rows are no whole frames: even none takes {rows}")
-        for row, units in enumerate(sequence):
-            for k, unit in enumerate(units):
+        for row, tokens in enumerate(sequence):
+            for k, token in enumerate(tokens):
                 mark = self._mark(row - 1 - self.delays[k], k, frames, ended)
-                if mark is not None and unit != mark:
+                if mark is not None and token != mark:
                     raise InputError(
-                        f"row {row}, codebook {k}: expected the mark {mark}, got {unit}"
+                        f"row {row}, codebook {k}: expected the mark {mark}, got {token}"
                     )
         return tuple(
             tuple(self._code(t, k, sequence[1 + t + d][k]) for k, d in enumerate(self.delays))
@@ -131,13 +131,13 @@ class DelayedFrames(CodeSteps):
         self._check_end(ended)
         ids = self._ids(grid)
 
-        def unit(row: int, k: int) -> int:
+        def token(row: int, k: int) -> int:
             frame = row - 1 - self.delays[k]
             mark = self._mark(frame, k, len(ids), ended)
             return ids[frame][k] if mark is None else mark
 
         rows = range(1 + self.steps(len(ids)) + ended)
-        return tuple(tuple(unit(row, k) for k in range(len(self.codebooks))) for row in rows)
+        return tuple(tuple(token(row, k) for k in range(len(self.codebooks))) for row in rows)
 
     def _mark(self, frame: int, k: int, frames: int, ended: bool) -> int | None:
         """What stands in place of a frame's code; None where that frame exists."""

@@ -20,13 +20,13 @@ from mmspec.factorizations.codes import (
 
 @dataclass(frozen=True, slots=True)
 class DepthFrames(CodeSteps):
-    """Rows of units, one frame each: the backbone decides the first, a depth decoder the rest.
+    """Rows of tokens, one frame each: the backbone decides the first, a depth decoder the rest.
 
     An end mark may be a code as well (CSM ends by a frame of zeros), so it says something only
     where the whole frame holds it.
 
     Attributes:
-        codebooks: one per unit of a frame, in the order of the chain.
+        codebooks: one per token of a frame, in the order of the chain.
         stops: the codebooks that are looked at to see whether a frame ends the sequence. CSM's
             generation looks at all but the last; its codec drops a frame only if all are end marks.
 
@@ -72,7 +72,7 @@ class DepthFrames(CodeSteps):
         """The codes of a frame, unless it is the one of end marks."""
         if frame >= len(sequence) or tuple(sequence[frame]) == self._end:
             return None
-        return tuple(self._code(frame, k, unit) for k, unit in enumerate(sequence[frame]))
+        return tuple(self._code(frame, k, token) for k, token in enumerate(sequence[frame]))
 
     def has_ended(self, sequence: Sequence[Sequence[int]]) -> bool:
         """Whether its last frame holds nothing but end marks."""
@@ -86,14 +86,14 @@ class DepthFrames(CodeSteps):
         """The codes, checked; a last frame of nothing but end marks is left out.
 
         Raises:
-            InputError: an incomplete frame, a frame behind one that ends the sequence, or a unit
+            InputError: an incomplete frame, a frame behind one that ends the sequence, or a token
                 that is no code.
         """
         check_width(sequence, len(self.codebooks), "frame")
         self._check_last(sequence)
         body = sequence[:-1] if self.has_ended(sequence) else sequence
         return tuple(
-            tuple(self._code(t, k, unit) for k, unit in enumerate(frame))
+            tuple(self._code(t, k, token) for k, token in enumerate(frame))
             for t, frame in enumerate(body)
         )
 
@@ -106,7 +106,7 @@ class DepthFrames(CodeSteps):
             InputError: what is given is no grid of codes, or goes on behind its end.
         """
         self._check_end(ended)
-        end = tuple(unit for unit in self._end if unit is not None)
+        end = tuple(token for token in self._end if token is not None)
         frames = self._ids(grid)
         if self.has_ended(frames):
             raise InputError(f"frame {len(frames) - 1} is the end, no codes: leave it out")

@@ -83,7 +83,8 @@ class FirstStream(CodeSteps):
         """The codes, checked; the end mark is left out.
 
         Raises:
-            InputError: streams are missing or not of one length, or a unit is no code of its place.
+            InputError: streams are missing or not of one length, or a token is no code of its
+                place.
         """
         streams = 1 + len(self.codebooks) - self.chained
         if len(sequence) != streams:
@@ -92,10 +93,10 @@ class FirstStream(CodeSteps):
         for k, stream in enumerate(sequence[1:], self.chained):
             if len(stream) != len(rows):
                 raise InputError(
-                    f"codebook {k} has {len(stream)} units, the first stream {len(rows)} frames"
+                    f"codebook {k} has {len(stream)} tokens, the first stream {len(rows)} frames"
                 )
         filled = enumerate(sequence[1:], self.chained)
-        columns = [[self._code(t, k, unit) for t, unit in enumerate(ids)] for k, ids in filled]
+        columns = [[self._code(t, k, token) for t, token in enumerate(ids)] for k, ids in filled]
         return tuple((*row, *(column[t] for column in columns)) for t, row in enumerate(rows))
 
     def from_grid(

@@ -18,9 +18,9 @@ class StagedCodes:
     """Bark's stages: the semantic stream says how many frames there will be.
 
     Attributes:
-        semantic: the first stage, one unit per frame of its own rate.
+        semantic: the first stage, one token per frame of its own rate.
         acoustic: the coarse codes as a chain, the fine ones filled.
-        frames_per_unit: acoustic frames per semantic unit.
+        frames_per_token: acoustic frames per semantic token.
 
     Example:
         >>> from mmspec.factorizations import Codebook
@@ -29,7 +29,7 @@ class StagedCodes:
         >>> steps = StagedCodes(semantic, acoustic, Fraction(3, 2))
         >>> steps.to_grid([(7, 5, 8), (8, 9, 10), (0, 1, 2)])
         (((7,), (5,)), ((0, 0), (1, 1), (2, 2)))
-        >>> [steps.step(index, units=2)[0] for index in range(steps.steps(units=2))]
+        >>> [steps.step(index, tokens=2)[0] for index in range(steps.steps(tokens=2))]
         ['semantic', 'semantic', 'coarse', 'coarse', 'coarse', 'fine']
     """
 
@@ -42,16 +42,16 @@ class StagedCodes:
 
     semantic: TimeMajorFrames
     acoustic: FirstStream
-    frames_per_unit: Fraction
+    frames_per_token: Fraction
 
     def __post_init__(self) -> None:
         if len(self.semantic.codebooks) != 1:
             raise ValueError(f"one semantic stream, got {len(self.semantic.codebooks)}")
         if self.acoustic.stop_codebooks:
             raise ValueError("acoustic codes must have no end mark: the semantic stream ends them")
-        if not isinstance(self.frames_per_unit, Fraction) or self.frames_per_unit <= 0:
+        if not isinstance(self.frames_per_token, Fraction) or self.frames_per_token <= 0:
             raise ValueError(
-                f"frames_per_unit must be a positive Fraction, got {self.frames_per_unit!r}"
+                f"frames_per_token must be a positive Fraction, got {self.frames_per_token!r}"
             )
 
     @property
@@ -60,46 +60,46 @@ class StagedCodes:
         return max(self.semantic.vocab_size, self.acoustic.vocab_size)
 
     @property
-    def stop_units(self) -> frozenset[int]:
+    def stop_tokens(self) -> frozenset[int]:
         """The semantic stream's; the other stages end by their length."""
-        return self.semantic.stop_units
+        return self.semantic.stop_tokens
 
     @property
     def reserved(self) -> frozenset[int]:
         """Start and padding marks of every stage."""
-        return (self.semantic.reserved | self.acoustic.reserved) - self.stop_units
+        return (self.semantic.reserved | self.acoustic.reserved) - self.stop_tokens
 
-    def frames(self, units: int) -> int:
-        """How many acoustic frames this many semantic units have."""
-        return int(units * self.frames_per_unit)
+    def frames(self, tokens: int) -> int:
+        """How many acoustic frames this many semantic tokens have."""
+        return int(tokens * self.frames_per_token)
 
-    def steps(self, units: int) -> int:
+    def steps(self, tokens: int) -> int:
         """The steps of all stages."""
-        return self.semantic.steps(units) + self.acoustic.steps(self.frames(units))
+        return self.semantic.steps(tokens) + self.acoustic.steps(self.frames(tokens))
 
-    def step(self, index: int, units: int) -> tuple[str, Step]:
+    def step(self, index: int, tokens: int) -> tuple[str, Step]:
         """The stage of a step, and what it does to that stage's grid.
 
         Args:
             index: the step, from 0, over all stages.
-            units: length of the semantic stream.
+            tokens: length of the semantic stream.
 
         Raises:
             OptionError: there is no such step.
         """
-        if not 0 <= index < self.steps(units):
-            count = self.steps(units)
-            raise OptionError(f"step {index} doesn't exist: {units} units take {count} steps")
-        late = index - self.semantic.steps(units)
+        if not 0 <= index < self.steps(tokens):
+            count = self.steps(tokens)
+            raise OptionError(f"step {index} doesn't exist: {tokens} tokens take {count} steps")
+        late = index - self.semantic.steps(tokens)
         if late < 0:
-            return "semantic", self.semantic.step(index, units)
-        frames = self.frames(units)
+            return "semantic", self.semantic.step(index, tokens)
+        frames = self.frames(tokens)
         stage = "coarse" if late < self.acoustic.chain.steps(frames) else "fine"
         return stage, self.acoustic.step(late, frames)
 
-    def decisions(self, units: int) -> int:
+    def decisions(self, tokens: int) -> int:
         """How many cells of all stages are decided one by one."""
-        return self.semantic.decisions(units) + self.acoustic.decisions(self.frames(units))
+        return self.semantic.decisions(tokens) + self.acoustic.decisions(self.frames(tokens))
 
     def check_axis(self, axis: str) -> None:
         """Return quietly where decisions may be drafted along an axis.
@@ -148,5 +148,5 @@ class StagedCodes:
         expected = self.frames(len(semantic))
         if len(acoustic) != expected:
             raise InputError(
-                f"{len(semantic)} semantic units make {expected} frames, got {len(acoustic)}"
+                f"{len(semantic)} semantic tokens make {expected} frames, got {len(acoustic)}"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mmspec.factorizations.base import check_units
+from mmspec.factorizations.base import check_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,20 +13,20 @@ class TextSteps:
     """Any causal language model's tokens.
 
     Example:
-        >>> steps = TextSteps(vocab_size=10, stop_units=frozenset({9}))
+        >>> steps = TextSteps(vocab_size=10, stop_tokens=frozenset({9}))
         >>> steps.to_grid([3, 4, 9]), steps == TextSteps(10, frozenset({9}))
         ((3, 4, 9), True)
     """
 
     vocab_size: int
-    stop_units: frozenset[int] = frozenset()
+    stop_tokens: frozenset[int] = frozenset()
     reserved: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         if self.vocab_size < 1:
             raise ValueError(f"vocab_size must be positive, got {self.vocab_size}")
-        check_units("stop_units", self.stop_units, self.vocab_size)
-        check_units("reserved", self.reserved, self.vocab_size)
+        check_tokens("stop_tokens", self.stop_tokens, self.vocab_size)
+        check_tokens("reserved", self.reserved, self.vocab_size)
 
     def to_grid(self, sequence: Sequence[int]) -> tuple[int, ...]:
         """The ids themselves."""

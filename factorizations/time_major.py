@@ -93,36 +93,36 @@ class TimeMajorFrames(CodeSteps):
     def whole_frame(self, sequence: Sequence[int], frame: int) -> tuple[int, ...] | None:
         """The codes of a frame, once all its slots are filled."""
         width = len(self.slots)
-        units = sequence[frame * width : (frame + 1) * width]
-        if len(units) < width:
+        tokens = sequence[frame * width : (frame + 1) * width]
+        if len(tokens) < width:
             return None
-        row = {k: self._code(frame, k, unit) for k, unit in zip(self.slots, units, strict=True)}
+        row = {k: self._code(frame, k, token) for k, token in zip(self.slots, tokens, strict=True)}
         return tuple(row[column] for column in range(width))
 
     def has_ended(self, sequence: Sequence[int]) -> bool:
-        """Whether its last unit is the end mark."""
+        """Whether its last token is the end mark."""
         return len(sequence) % len(self.slots) == 1 % len(self.slots) and self._ends(sequence)
 
     def _ends(self, sequence: Sequence[int]) -> bool:
-        return bool(self.stop_codebooks) and len(sequence) > 0 and sequence[-1] in self.stop_units
+        return bool(self.stop_codebooks) and len(sequence) > 0 and sequence[-1] in self.stop_tokens
 
     def to_grid(self, sequence: Sequence[int]) -> Grid:
         """The codes, checked slot by slot; the end mark is left out.
 
         Raises:
-            InputError: the last frame is incomplete, or a unit is no code of its slot.
+            InputError: the last frame is incomplete, or a token is no code of its slot.
         """
         body = sequence[:-1] if self._ends(sequence) else sequence
         width = len(self.slots)
         rows = []
         for begin in range(0, len(body), width):
             row = {
-                column: self._code(begin // width, column, unit)
-                for column, unit in zip(self.slots, body[begin : begin + width], strict=False)
+                column: self._code(begin // width, column, token)
+                for column, token in zip(self.slots, body[begin : begin + width], strict=False)
             }
             if len(row) < width:
                 raise InputError(
-                    f"{len(body)} units are no whole frames of {width}: {len(row)} are left over"
+                    f"{len(body)} tokens are no whole frames of {width}: {len(row)} are left over"
                 )
             rows.append(tuple(row[column] for column in range(width)))
         return tuple(rows)
@@ -131,4 +131,4 @@ class TimeMajorFrames(CodeSteps):
         """The chain of ids; with the end mark behind it if it ended by that."""
         self._check_end(ended)
         chain = [row[column] for row in self._ids(grid) for column in self.slots]
-        return (*chain, *(self.stop_units if ended else ()))
+        return (*chain, *(self.stop_tokens if ended else ()))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mmspec.factorizations.base import check_units
+from mmspec.factorizations.base import check_tokens
 
 TIMESTAMP_STEP_S = 0.02
 """Seconds between neighbouring timestamp tokens."""
@@ -34,7 +34,7 @@ class WhisperSteps:
             model's own.
         context: decoder positions, the prompt included.
         start: `<|startoftranscript|>`.
-        stop_units: `<|endoftext|>`.
+        stop_tokens: `<|endoftext|>`.
         languages: (`"<|en|>"`, id) pairs; empty for English-only checkpoints.
         tasks: ("transcribe" | "translate", id) pairs; empty for English-only checkpoints.
         no_timestamps: `<|notimestamps|>`, None where the checkpoint doesn't name it.
@@ -44,7 +44,7 @@ class WhisperSteps:
 
     Example:
         >>> steps = WhisperSteps(
-        ...     vocab_size=60, context=16, start=50, stop_units=frozenset({49}),
+        ...     vocab_size=60, context=16, start=50, stop_tokens=frozenset({49}),
         ...     languages=(("<|en|>", 51),), tasks=(("transcribe", 52),), no_timestamps=54)
         >>> steps.prompt(language=51, task="transcribe", timestamps=False)
         (50, 51, 52, 54)
@@ -55,7 +55,7 @@ class WhisperSteps:
     vocab_size: int
     context: int
     start: int
-    stop_units: frozenset[int]
+    stop_tokens: frozenset[int]
     languages: tuple[tuple[str, int], ...] = ()
     tasks: tuple[tuple[str, int], ...] = ()
     no_timestamps: int | None = None
@@ -63,12 +63,12 @@ class WhisperSteps:
     forced: tuple[int | None, ...] = ()
 
     def __post_init__(self) -> None:
-        named = [self.start, *self.stop_units, *dict(self.languages).values()]
+        named = [self.start, *self.stop_tokens, *dict(self.languages).values()]
         named += [*dict(self.tasks).values(), *(u for u in self.forced if u is not None)]
         named += [u for u in (self.no_timestamps, self.previous_text) if u is not None]
-        check_units("WhisperSteps", named, self.vocab_size)
+        check_tokens("WhisperSteps", named, self.vocab_size)
         if self.context < 2:
-            raise ValueError(f"context must hold a prompt and a unit, got {self.context}")
+            raise ValueError(f"context must hold a prompt and a token, got {self.context}")
 
     @property
     def timestamp_begin(self) -> int:
@@ -79,8 +79,8 @@ class WhisperSteps:
     def reserved(self) -> frozenset[int]:
         """Prompt marks: a transcript never holds them."""
         marks = {self.start, *dict(self.languages).values(), *dict(self.tasks).values()}
-        marks |= {unit for unit in (self.no_timestamps, self.previous_text) if unit is not None}
-        return frozenset(marks - self.stop_units)
+        marks |= {token for token in (self.no_timestamps, self.previous_text) if token is not None}
+        return frozenset(marks - self.stop_tokens)
 
     def prompt(
         self,
@@ -112,22 +112,22 @@ class WhisperSteps:
         if task is not None:
             if task not in known:
                 raise ValueError(f"unknown task {task!r}: this model knows {sorted(known)}")
-            body = [unit for unit in body if unit not in known.values()]
+            body = [token for token in body if token not in known.values()]
             body.append(known[task])
-        ids = [unit for unit in body if unit is not None]
+        ids = [token for token in body if token is not None]
         if timestamps and ids[-1] == self.no_timestamps:
             ids.pop()
         elif not timestamps and self.no_timestamps is not None and ids[-1] != self.no_timestamps:
             ids.append(self.no_timestamps)
         return (*previous, *ids)
 
-    def is_timestamp(self, unit: int) -> bool:
-        """Whether a unit is a time, not text."""
-        return unit >= self.timestamp_begin
+    def is_timestamp(self, token: int) -> bool:
+        """Whether a token is a time, not text."""
+        return token >= self.timestamp_begin
 
-    def seconds(self, unit: int) -> float:
+    def seconds(self, token: int) -> float:
         """The time that a timestamp token means, within its window."""
-        return (unit - self.timestamp_begin) * TIMESTAMP_STEP_S
+        return (token - self.timestamp_begin) * TIMESTAMP_STEP_S
 
     def split(
         self, ids: Sequence[int], window_start_s: float, window_s: float
@@ -147,16 +147,16 @@ class WhisperSteps:
 
         Example:
             >>> steps = WhisperSteps(vocab_size=200, context=16, start=1,
-            ...                      stop_units=frozenset({0}), no_timestamps=99)
+            ...                      stop_tokens=frozenset({0}), no_timestamps=99)
             >>> steps.split([100, 7, 8, 150], 0.0, 30.0)
             ([Segment(start_s=0.0, end_s=1.0, ids=(100, 7, 8, 150))], 30.0)
             >>> steps.split([100, 7, 150, 150], 0.0, 30.0)[1]
             1.0
         """
-        times = [self.is_timestamp(unit) for unit in ids]
+        times = [self.is_timestamp(token) for token in ids]
         cuts = [i for i in range(1, len(ids)) if times[i - 1] and times[i]]
         if not cuts:
-            last = next((unit for unit in reversed(ids) if self.is_timestamp(unit)), None)
+            last = next((token for token in reversed(ids) if self.is_timestamp(token)), None)
             spoken_s = window_s
             if last is not None and last != self.timestamp_begin:
                 spoken_s = self.seconds(last)

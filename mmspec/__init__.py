@@ -23,8 +23,8 @@ from mmspec.errors import MMSpecError as MMSpecError
 
 if TYPE_CHECKING:
     from mmspec.api import load as load
-    from mmspec.drafting import Blind as Blind
-    from mmspec.drafting import Thinned as Thinned
+    from mmspec.drafting import TextOnly as TextOnly
+    from mmspec.drafting import VisualTokenPruning as VisualTokenPruning
     from mmspec.generation import Generation as Generation
     from mmspec.generation import custom_generate as custom_generate
     from mmspec.generation import generate as generate
@@ -81,8 +81,8 @@ _LAZY = {
     "generate": "mmspec.generation",
     "custom_generate": "mmspec.generation",
     "Generation": "mmspec.generation",
-    "Blind": "mmspec.drafting",
-    "Thinned": "mmspec.drafting",
+    "TextOnly": "mmspec.drafting",
+    "VisualTokenPruning": "mmspec.drafting",
     "Report": "mmspec.report.report",
     "stream": "mmspec.tasks.asr.streaming",
     "SpeechStream": "mmspec.tasks.asr.streaming",

@@ -34,7 +34,7 @@ def load(
         device: "cpu", "cuda", ...; None: CUDA where there is one.
         dtype: a torch dtype or its name; None: float32 on a CPU; on CUDA float16 for Whisper,
             bfloat16 for others.
-        gamma: units drafted per round: a number, or "adaptive" (measured costs decide).
+        gamma: tokens drafted per round: a number, or "adaptive" (measured costs decide).
         packed: use packed linear layers on a CPU.
         trust_remote_code: let a checkpoint bring Python code of its own.
         processor: of a loaded model; a checkpoint that is named brings its own.

@@ -114,7 +114,7 @@ def streamer_of_generate() -> Any:
     return None if frame is None else frame.f_locals["streamer"]
 
 
-def pad_unit(config: Any) -> int:
+def pad_token(config: Any) -> int:
     """What a prepared generation config puts behind rows that have ended; 0 where it says nothing.
 
     `generate` takes the first end for it where none is configured.
@@ -156,20 +156,22 @@ def prepared_criteria(model: Any, config: Any, criteria: Any, tokenizer: Any) ->
     )
 
 
-def words_of_units(tokenizer: Any, units: list[int], language: str) -> list[tuple[str, list[int]]]:
-    """Text units grouped to words as transformers and Whisper's reference implementation do.
+def words_of_tokens(
+    tokenizer: Any, tokens: list[int], language: str
+) -> list[tuple[str, list[int]]]:
+    """Text tokens grouped to words as transformers and Whisper's reference implementation do.
 
     Args:
         tokenizer: Whisper's.
-        units: text units only.
+        tokens: text tokens only.
         language: a name ("english"); some write without spaces.
 
     Returns:
-        (text, indices of its units) by word.
+        (text, indices of its tokens) by word.
     """
     from transformers.models.whisper.tokenization_whisper import _combine_tokens_into_words
 
-    texts, _, indices = _combine_tokens_into_words(tokenizer, units, language)
+    texts, _, indices = _combine_tokens_into_words(tokenizer, tokens, language)
     return list(zip(texts, indices, strict=True))
 
 

@@ -26,20 +26,20 @@ from mmspec.modalities.base import draft as vlm
 from mmspec.modalities.base.causal import TextModel
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.drafts import HypothesisDraft
-from mmspec.modalities.base.pair import Draft, NoDraft
+from mmspec.modalities.base.speculative_decoder import Draft, NoDraft
 from mmspec.modalities.base.switching import SwitchDraft
 from mmspec.modalities.speech import draft as speech
-from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
+from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 from mmspec.modalities.speech.heads import FrameHeads
-from mmspec.modalities.vlm.text_only import BlindDraft
-from mmspec.modalities.vlm.token_pruning import ThinnedDraft
+from mmspec.modalities.vlm.text_only import TextOnlyDraft
+from mmspec.modalities.vlm.token_pruning import PrunedDraft
 from mmspec.modalities.whisper import draft as whisper
 from mmspec.modalities.whisper.checkpoint import Whisper, has_encoder
 from mmspec.modalities.whisper.chunks import OverlapDraft
 
 
 def policy_for(gamma: int | str, costs: BlockCosts) -> Policy:
-    """The policy that `gamma` names: "adaptive", or a number of units.
+    """The policy that `gamma` names: "adaptive", or a number of tokens.
 
     Raises:
         OptionError: neither.
@@ -53,8 +53,8 @@ def policy_for(gamma: int | str, costs: BlockCosts) -> Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Blind:
-    """A drafting model that isn't shown the images, as `draft=`. In a shell: `blind:NAME`.
+class TextOnly:
+    """A drafting model that isn't shown the images, as `draft=`. In a shell: `text-only:NAME`.
 
     A plain language model is blind without this word; a loaded one brings its tokenizer in it.
 
@@ -68,12 +68,12 @@ class Blind:
 
 
 @dataclass(frozen=True, slots=True)
-class Thinned:
-    """A drafting model that reads a part of its visual positions. In a shell: `thin:0.25:NAME`.
+class VisualTokenPruning:
+    """A drafting model that reads a part of its visual positions. In a shell: `pruned:0.25:NAME`.
 
     Attributes:
         model: a name, a directory or a loaded model.
-        keep: the share that it reads, or (an integer) how many; `thin:64:NAME` is a number.
+        keep: the share that it reads, or (an integer) how many; `pruned:64:NAME` is a number.
         processor: of a loaded model, where its vocabulary isn't the target's.
     """
 
@@ -176,7 +176,7 @@ def spelled(draft: str) -> Any:
         OptionError: a part of it is missing or is no number.
 
     Example:
-        >>> spelled("hypothesis+ngram"), spelled("thin:0.5:some/model")
+        >>> spelled("hypothesis+ngram"), spelled("pruned:0.5:some/model")
         (['hypothesis', 'ngram'], Thinned(model='some/model', keep=0.5, processor=None))
     """
     if Path(draft).exists():
@@ -184,23 +184,25 @@ def spelled(draft: str) -> Any:
     if "+" in draft:
         return [spelled(one) for one in draft.split("+")]
     kind, _, name = draft.partition(":")
-    if kind == "blind":
-        return Blind(_named(draft, name))
-    if kind != "thin":
+    if kind == "text-only":
+        return TextOnly(_named(draft, name))
+    if kind != "pruned":
         return draft
     keep, _, name = name.partition(":")
     try:
-        return Thinned(_named(draft, name), int(keep) if keep.isdecimal() else float(keep))
+        return VisualTokenPruning(
+            _named(draft, name), int(keep) if keep.isdecimal() else float(keep)
+        )
     except ValueError:
         raise OptionError(
-            f"draft {draft!r}: expected thin:SHARE:MODEL, as thin:0.25:MODEL"
+            f"draft {draft!r}: expected pruned:SHARE:MODEL, as pruned:0.25:MODEL"
         ) from None
 
 
 def _named(draft: str, name: str) -> str:
     if not name:
         raise OptionError(
-            f"draft {draft!r}: names no model; expected blind:MODEL or thin:0.25:MODEL"
+            f"draft {draft!r}: names no model; expected text-only:MODEL or pruned:0.25:MODEL"
         )
     return name
 
@@ -228,7 +230,7 @@ def _whisper(draft: Any, target: Whisper, trust_remote_code: bool) -> Draft:
 
 def _looking(draft: Any, target: Checkpoint, trust_remote_code: bool) -> Draft:
     """Another model that looks or listens, or a language model; its configuration says which."""
-    wrapped = isinstance(draft, Blind | Thinned)
+    wrapped = isinstance(draft, TextOnly | VisualTokenPruning)
     model = draft.model if wrapped else draft
     drafter = model
     if not isinstance(drafter, Checkpoint):
@@ -245,19 +247,19 @@ def _looking(draft: Any, target: Checkpoint, trust_remote_code: bool) -> Draft:
     if not isinstance(drafter, Checkpoint):
         raise ModelError(f"found a model of type {kind_of(drafter)}, which transcribes")
     reads_only = isinstance(drafter.family, TextModel)
-    if isinstance(draft, Thinned) and reads_only:
+    if isinstance(draft, VisualTokenPruning) and reads_only:
         raise ModelError(f"{kind_of(drafter)} is a language model: it sees no image to be thinned")
-    if isinstance(draft, Blind) or reads_only:
-        return BlindDraft(target, drafter, **label)
+    if isinstance(draft, TextOnly) or reads_only:
+        return TextOnlyDraft(target, drafter, **label)
     if drafter.family.hears != target.family.hears:
         what = "listens" if target.family.hears else "looks"
         raise ModelError(f"found a model of type {kind_of(drafter)}, expected one that {what}")
-    if isinstance(draft, Thinned):
-        return ThinnedDraft(target, drafter, keep=draft.keep, **label)
+    if isinstance(draft, VisualTokenPruning):
+        return PrunedDraft(target, drafter, keep=draft.keep, **label)
     return vlm.ModelDraft(target, drafter, **label)
 
 
-def _speaking(draft: Any, target: Voice, trust_remote_code: bool) -> Draft:
+def _speaking(draft: Any, target: SpeechCheckpoint, trust_remote_code: bool) -> Draft:
     """Heads, or a smaller model of the same order of codes, or a part of one."""
     if isinstance(draft, FrameHeads):
         return speech.HeadsDraft(target, draft)

@@ -28,7 +28,7 @@ from mmspec.compat import (
     cached_positions,
     given_cache,
     kept_cache,
-    pad_unit,
+    pad_token,
     pop_cache,
     streamer_of_generate,
 )
@@ -51,11 +51,11 @@ from mmspec.modalities.base.generate import (
     wanted,
 )
 from mmspec.modalities.base.layers import mixes_rows, seen_through
-from mmspec.modalities.base.pair import Pair as DraftedPair
 from mmspec.modalities.base.preparation import Prepared, check_mode, with_stop_strings
 from mmspec.modalities.base.rows import Row, filled_up, padded, steps_of_scores
-from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
-from mmspec.modalities.speech.contract import Asked
+from mmspec.modalities.base.speculative_decoder import SpeculativeDecoder
+from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
+from mmspec.modalities.speech.contract import CodesRequest
 from mmspec.modalities.speech.generate import generated
 from mmspec.modalities.whisper.checkpoint import Whisper, has_encoder
 from mmspec.modalities.whisper.generate import (
@@ -63,7 +63,7 @@ from mmspec.modalities.whisper.generate import (
     check_ears,
     decode_rows,
 )
-from mmspec.modalities.whisper.window import Pair
+from mmspec.modalities.whisper.window import WhisperSpeculativeDecoder
 from mmspec.report.report import Report
 from mmspec.streaming import HandedOn
 
@@ -139,7 +139,7 @@ class CustomGenerate:
         self._processor, self._streamer = processor, streamer
         self._costs = BlockCosts()
         self._policy = policy_for(gamma, self._costs)
-        self._pair: DraftedPair[Any] | None = None
+        self._pair: SpeculativeDecoder[Any] | None = None
         self.reports: tuple[Report, ...] = ()
         self.history: list[Report] = []
         self.ordinary: str | None = None
@@ -148,7 +148,7 @@ class CustomGenerate:
         self.preparation: tuple[Runs, Clock] | None = None
         # `generate` makes a loop for one input and counts the goes at it. A loop of the caller's
         # own can't tell a further go from another input, and must repeat itself for the latter.
-        self._go, self._counts_goes = 0, False
+        self._go, self._counts_attempts = 0, False
 
     @property
     def report(self) -> Report:
@@ -192,7 +192,7 @@ class CustomGenerate:
             cache=kept_cache(model_kwargs, generation_config),
         )
         hears = model.config.model_type == "whisper" and has_encoder(model)
-        self.prompt_length, self.pad = input_ids.shape[1], pad_unit(generation_config)
+        self.prompt_length, self.pad = input_ids.shape[1], pad_token(generation_config)
         self.reports = ()
         given = streamer if streamer is not None else streamer_of_generate()
         streams = given is not None or self._streamer is not None
@@ -215,7 +215,7 @@ class CustomGenerate:
             decoded = [self._decode_row(call, streamer)]
         self.reports = tuple(row.report for row in decoded)
         self.history += self.reports
-        self._go += self._counts_goes
+        self._go += self._counts_attempts
         return self._output(call, decoded)
 
     def _decode_windows(self, call: Prepared, heard: Tensor | None, streamer: Any) -> list[Row]:
@@ -292,7 +292,7 @@ class CustomGenerate:
         elif mixes_rows(call.model):
             reason = "dynamically quantised layers compute the rows of a block from each other"
         elif rows > 1 and streams:
-            reason = "a streamer gets a unit of every row at once"
+            reason = "a streamer gets a token of every row at once"
         elif rows > 1 and not rows_share:
             reason = "several prompts in one call; mmspec.generate takes them one by one"
         elif cached_positions(call.inputs):
@@ -311,18 +311,18 @@ class CustomGenerate:
             raise OptionError(f"seed can't be kept: transformers' own loop has to run ({reason})")
         return reason
 
-    def _whisper_pair(self, model: Any) -> Pair:
+    def _whisper_pair(self, model: Any) -> WhisperSpeculativeDecoder:
         if self._pair is None or self._pair.checkpoint.model is not model:
             whisper = Whisper.of(model, self._processor, packed=self._packed)
             draft = draft_for(self._draft, whisper, trust_remote_code=False)
-            self._pair = Pair(whisper, draft, self._policy, self._costs)
+            self._pair = WhisperSpeculativeDecoder(whisper, draft, self._policy, self._costs)
         return self._pair  # type: ignore[return-value]
 
-    def _vlm_pair(self, model: Any) -> DraftedPair[Checkpoint]:
+    def _vlm_pair(self, model: Any) -> SpeculativeDecoder[Checkpoint]:
         if self._pair is None or self._pair.checkpoint.model is not model:
             target = Checkpoint.of(model, self._processor, packed=self._packed)
             draft = draft_for(self._draft, target, trust_remote_code=False)
-            self._pair = DraftedPair(target, draft, self._policy, self._costs)
+            self._pair = SpeculativeDecoder(target, draft, self._policy, self._costs)
         return self._pair
 
     def _output(self, call: Prepared, decoded: list[Row]) -> Any:
@@ -406,7 +406,7 @@ def generate(
         model: a transformers model of a family that mmspec knows.
         inputs: what `model.generate` takes: features, or the output of its processor.
         draft: as for `custom_generate`.
-        gamma: "adaptive", or units drafted per round.
+        gamma: "adaptive", or tokens drafted per round.
         seed: makes sampling repeatable, whatever drafts.
         packed: use packed linear layers on a CPU.
         hypothesis: expected ids, for the hypothesis drafter.
@@ -429,7 +429,7 @@ def generate(
         processor=processor,
         streamer=streamer,
     )
-    loop._counts_goes = True
+    loop._counts_attempts = True
     options = with_stop_strings(options, getattr(processor, "tokenizer", None))
     if model.config.model_type == "whisper":
         given = dict(inputs) if isinstance(inputs, Mapping) else {"inputs": inputs}
@@ -457,12 +457,14 @@ def _spoken(
         raise OptionError(
             f"inputs: expected what the processor makes, a mapping, got {type(inputs).__name__}"
         )
-    voice, costs = Voice.of(model, packed=packed), BlockCosts()
-    pair = DraftedPair(voice, draft_for(draft, voice, False), policy_for(gamma, costs), costs)
-    account = RequestStats(Clock(model.device))
-    asked = Asked(pair, dict(inputs), account, options, seed=seed, streamer=streamer)
+    voice, costs = SpeechCheckpoint.of(model, packed=packed), BlockCosts()
+    pair = SpeculativeDecoder(
+        voice, draft_for(draft, voice, False), policy_for(gamma, costs), costs
+    )
+    stats = RequestStats(Clock(model.device))
+    asked = CodesRequest(pair, dict(inputs), stats, options, seed=seed, streamer=streamer)
     output, sampling = generated(asked)
-    return Generation(output, (account.report(sampling, costs),))
+    return Generation(output, (stats.report(sampling, costs),))
 
 
 def _as_one_call(

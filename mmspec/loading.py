@@ -20,7 +20,7 @@ from mmspec.modalities.base.causal import TEXT_MODEL, check_text_model
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.layers import seen_through
 from mmspec.modalities.base.weights import whole_model
-from mmspec.modalities.speech.checkpoint import Checkpoint as Voice
+from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 from mmspec.modalities.whisper.checkpoint import Whisper
 
 DEFAULT_TARGET = "openai/whisper-base"
@@ -60,10 +60,10 @@ def resolve(name: Any, role: str = "target") -> Any:
 LAYOUTS = {"orpheus": "mmspec.modalities.speech.orpheus"}
 """Layouts of codes over plain language models, by the word that stands before a model's name."""
 
-Loadable = Whisper | Checkpoint | Voice
+Loadable = Whisper | Checkpoint | SpeechCheckpoint
 """What `load_model` gives: a model that transcribes, looks or speaks."""
 
-KINDS: dict[str, type[Loadable]] = {"asr": Whisper, "vlm": Checkpoint, "tts": Voice}
+KINDS: dict[str, type[Loadable]] = {"asr": Whisper, "vlm": Checkpoint, "tts": SpeechCheckpoint}
 """How a model is described, by its task."""
 
 
@@ -97,7 +97,7 @@ def load_model(
     """
     family, name = _layout_of(family, seen_through(name))
     if isinstance(name, PreTrainedModel) and family is not None:
-        return Voice.of(name, processor, packed=packed, family=family)
+        return SpeechCheckpoint.of(name, processor, packed=packed, family=family)
     if isinstance(name, PreTrainedModel):
         _check_kind(name.config.model_type, role)
         return _described(name, processor, packed)
@@ -120,7 +120,7 @@ def load_model(
         _check_tokenizer(source, processor)
         model = model.to(device)
     if family is not None:
-        return Voice.of(model.eval(), processor, packed=packed, family=family)
+        return SpeechCheckpoint.of(model.eval(), processor, packed=packed, family=family)
     return _described(model.eval(), processor, packed)
 
 
@@ -135,7 +135,7 @@ def _layout_of(family: Any, name: Any) -> tuple[Any, Any]:
     return family, name
 
 
-def load_drafter(name: Any, target: Voice, trust_remote_code: bool = False) -> Any:
+def load_drafter(name: Any, target: SpeechCheckpoint, trust_remote_code: bool = False) -> Any:
     """A drafting model for one that speaks: transformers' object, where the target is.
 
     Args:
@@ -148,7 +148,7 @@ def load_drafter(name: Any, target: Voice, trust_remote_code: bool = False) -> A
         ModelError: not found, of another family, or not in safetensors.
     """
     name = seen_through(name)
-    if isinstance(name, Voice):
+    if isinstance(name, SpeechCheckpoint):
         return name.model
     if isinstance(name, PreTrainedModel):
         return name

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 U = TypeVar("U")
-"""What one step decides: a unit's id, or a frame of them."""
+"""What one step decides: a token's id, or a frame of them."""
 
 Frame = tuple[int, ...]
 """The ids that one step decides, one per codebook."""
@@ -22,7 +22,7 @@ ROOM = 2048
 class Prefix(Generic[U]):
     """What was committed in one request, on the host and on the device, written by one method.
 
-    The device buffer has room for drafted units behind the committed ones, so that a processor
+    The device buffer has room for drafted tokens behind the committed ones, so that a processor
     can be shown every drafted prefix as a view (nothing is concatenated per round).
 
     Args:

@@ -27,11 +27,11 @@ class TextPieces:
         self._before: list[int] = []
         self._waiting: list[int] = []
 
-    def add(self, unit: int) -> Iterator[str]:
+    def add(self, token: int) -> Iterator[str]:
         """The text that this id completes, if any."""
-        if unit >= self._text_end:
+        if token >= self._text_end:
             return
-        self._waiting.append(unit)
+        self._waiting.append(token)
         text = self._behind()
         if text and not text.endswith(UNFINISHED):
             self._before, self._waiting = self._waiting, []

@@ -1,4 +1,4 @@
-"""What the core asks of a model: score a block of units on top of its state."""
+"""What the core asks of a model: score a block of tokens on top of its state."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ class Target(Protocol):
         ...
 
     def score(self, ids: Sequence[int], keep: int, parents: Sequence[int] | None = None) -> Tensor:
-        """Append `ids` to the state; return the laws behind the last `keep` of them.
+        """Append `ids` to the state; return the distributions behind the last `keep` of them.
 
         Args:
             ids: the block.
             keep: rows wanted.
-            parents: for a tree: index of the unit that each one follows, -1 for what the state
+            parents: for a tree: index of the token that each one follows, -1 for what the state
                 holds already; None where each follows the one before it.
 
         Returns:
-            Float32 logits `[keep, vocab_size]`; the last row is the law of the unit after `ids`.
-            A row must depend on no units of the block but those that lead to it.
+            Float32 logits `[keep, vocab_size]`; the last row is the distribution of the token after
+            `ids`. A row must depend on no tokens of the block but those that lead to it.
         """
         ...
 
-    def score_together(self, passes: Sequence[Pass]) -> list[Tensor]:
+    def score_batched(self, passes: Sequence[Pass]) -> list[Tensor]:
         """Several passes of targets that may share a forward, this one among them.
 
         Returns:
@@ -101,6 +101,6 @@ class Pass:
         with self.clock(self.phase):
             return self.target.score(self.ids, self.keep, self.parents)
 
-    def run_together(self, passes: Sequence[Pass]) -> list[Tensor]:
+    def run_batched(self, passes: Sequence[Pass]) -> list[Tensor]:
         """Run it with others of its kind, itself among them."""
-        return self.target.score_together(passes)
+        return self.target.score_batched(passes)

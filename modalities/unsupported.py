@@ -23,5 +23,5 @@ def why(model_type: str) -> str:
     if model_type in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         return "reads and writes text only"
     if model_type in CONFIG_MAPPING_NAMES:
-        return "writes no text, or none that a decoder writes unit by unit"
+        return "writes no text, or none that a decoder writes token by token"
     return f"is no family that transformers {transformers.__version__} knows"

@@ -149,7 +149,7 @@ class FrameToy:
         ]
         return torch.stack(rows) if rows else torch.empty(0, K, self.vocab_size)
 
-    def score_together(self, passes: Sequence[Pass]) -> list[Tensor]:
+    def score_batched(self, passes: Sequence[Pass]) -> list[Tensor]:
         return [one.target.score(one.ids, one.keep, one.parents) for one in passes]
 
     def held(self, half: int = 0) -> list[Frame]:
@@ -224,7 +224,7 @@ class KnownRows:
         laid = self.steps.from_grid([(0,) * K] * count)[len(frames)]
         step = self.steps.step(len(frames) - 1, count)
         decided = {cell.codebook for cell in step.decided}
-        return tuple(FREE if k in decided else unit for k, unit in enumerate(laid))
+        return tuple(FREE if k in decided else token for k, token in enumerate(laid))
 
     def ended(self, frames: Sequence[Frame]) -> bool:
         return False
@@ -566,9 +566,9 @@ def open_session(
             said = ordinary(given).frames
         drafter = drafter_for(drafter, given, target, said)
     chain = ToyChain(target) if given.law.chain else None
-    units = Frames(K, given.layout, chain)
+    tokens = Frames(K, given.layout, chain)
     length = min(given.max_length, max_length or given.max_length)
-    prefix = units.prefix(given.prompt, length, CPU)
+    prefix = tokens.prefix(given.prompt, length, CPU)
     if chain is not None:
         chain.prefix = prefix
     session = Session(
@@ -577,8 +577,8 @@ def open_session(
         first_row,
         drafter=drafter,
         policy=FixedPolicy(gamma),
-        chooser=units.chooser(sampling or Sampling(), CPU),  # type: ignore[arg-type]
-        processors=units.processors(LogitsProcessorList(processors)),
+        sampler=tokens.sampler(sampling or Sampling(), CPU),  # type: ignore[arg-type]
+        processors=tokens.processors(LogitsProcessorList(processors)),
         stops=FrameStops(given.layout, length, StoppingCriteriaList(criteria)),
         clock=Clock(CPU),
         streamer=streamer,

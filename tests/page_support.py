@@ -34,9 +34,9 @@ class Tokenizer:
     all_special_ids = (END,)
 
     def decode(self, ids: list[int], **_: Any) -> str:
-        return b"".join(WORDS.get(unit, b"") for unit in ids).decode("utf-8", errors="replace")
+        return b"".join(WORDS.get(token, b"") for token in ids).decode("utf-8", errors="replace")
 
-    def convert_ids_to_tokens(self, unit: int) -> str:
+    def convert_ids_to_tokens(self, token: int) -> str:
         return "<|endoftext|>"
 
 
@@ -135,5 +135,5 @@ def tallied(*rounds: Round, **changes: Any) -> tuple[tuple[int, ...], tuple[Orig
         finish_reason="stop",
         **changes,
     )
-    units = tuple(unit for done in rounds for unit in done.emitted)
-    return units, tuple(tally.origins()), report
+    tokens = tuple(token for done in rounds for token in done.emitted)
+    return tokens, tuple(tally.origins()), report

@@ -228,10 +228,10 @@ class TestTranscription:
             heard = whole.transcribe(
                 speech(), sampling_rate=RATE, language="english", timestamps=True
             )
-            words = [unit for unit in heard.ids if unit < FIRST_TIME]
+            words = [token for token in heard.ids if token < FIRST_TIME]
             text = whole.processor.tokenizer.decode(words, skip_special_tokens=True)
         assert heard.text == text.strip()
-        assert tuple(unit for part in heard.segments for unit in part.ids) == heard.ids
+        assert tuple(token for part in heard.segments for token in part.ids) == heard.ids
         assert heard.language == "en"
         assert heard.report.encoder_runs >= 1
         assert all(0 <= part.start_s <= part.end_s for part in heard.segments)

@@ -293,7 +293,7 @@ def test_the_core_imports_nothing_that_meets_users_or_files(path: Path) -> None:
         ("engine.session", "importlib.import_module('mmspec.modalities.whisper.decode')", False),
         ("engine.session", "from mmspec.factorizations import TextSteps", True),
         ("engine.session", "from mmspec import load", False),
-        ("factorizations.text", "from mmspec.factorizations.base import check_units", True),
+        ("factorizations.text", "from mmspec.factorizations.base import check_tokens", True),
         ("factorizations.text", "from mmspec.errors import ModelError", True),
         ("factorizations.text", "from mmspec.state import DecoderState", False),
         ("modalities.whisper.decode", "from mmspec.engine import Session", True),

@@ -71,7 +71,7 @@ def test_second_looks_are_each_recordings_own(folder: str) -> None:
         together = recogniser.transcribe_batch(recordings(), batch=3, **asked)
     for single, said in zip(alone, together, strict=True):
         assert said.words == single.words
-        assert said.unit_times == single.unit_times
+        assert said.token_times == single.token_times
         assert said.grounding is not None
         assert single.grounding is not None
         assert said.grounding.classes == single.grounding.classes

@@ -132,8 +132,8 @@ class TestWhole:
         assert 0 < frozen["visual_tokens"] < frozen["prompt_tokens"]
         drafted = document["mmspec"][2]
         assert drafted["encoder_runs"] == drafted["drafter_encoder_runs"] == 1
-        units = sum(share["units"] for share in drafted["by_class"].values())
-        assert units == drafted["tokens"]
+        tokens = sum(share["tokens"] for share in drafted["by_class"].values())
+        assert tokens == drafted["tokens"]
         assert document["captions_right"]["plain"] == 0
         assert document["character_error_rate"]["plain"] is None
         assert any(HIDES_IMAGES in note.plain for note in notes(result))

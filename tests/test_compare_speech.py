@@ -15,7 +15,7 @@ from mmspec.compare.comparison import Comparer
 from mmspec.compare.peers import Outcome, Unavailable
 from mmspec.errors import OptionError
 from mmspec.factorizations import Cell, Codebook, DelayedFrames
-from mmspec.modalities.base.pair import NoDraft
+from mmspec.modalities.base.speculative_decoder import NoDraft
 from mmspec.modalities.speech.family import Family
 from mmspec.output.render import comparison_table
 from mmspec.tasks.tts.peers import (

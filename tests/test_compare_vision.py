@@ -10,7 +10,7 @@ import pytest
 import mmspec
 from mmspec.compare.comparison import Comparer
 from mmspec.compare.peers import Outcome, Unavailable
-from mmspec.drafting import Thinned
+from mmspec.drafting import VisualTokenPruning
 from mmspec.errors import OptionError
 from mmspec.modalities.vlm.request import VisionRequest
 from mmspec.tasks.vlm.peers import HIDES_IMAGES, MMSpecPeer, TransformersPeer, assisted
@@ -82,7 +82,7 @@ class TestPeers:
             ("none", "no drafter"),
             ("early-exit:1", "no early-exit"),
             ("hypothesis", "no hypothesis"),
-            (Thinned(model("qwen2_vl", 1, 2)), "reads a part"),
+            (VisualTokenPruning(model("qwen2_vl", 1, 2)), "reads a part"),
         ],
     )
     def test_what_transformers_has_not_is_named(self, draft: Any, why: str) -> None:

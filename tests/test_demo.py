@@ -15,7 +15,7 @@ from rich.console import Console
 
 from mmspec import loading
 from mmspec.compare import side_by_side
-from mmspec.compare.side_by_side import Pair, in_turn, speed
+from mmspec.compare.side_by_side import SideBySide, in_turn, speed
 from mmspec.page import PageData, render_page
 from mmspec.tasks.asr import demo as demo_hearing
 from mmspec.tasks.tts import demo as demo_speaking
@@ -193,7 +193,7 @@ class TestCommand:
         assert page.of("h1")[0].text == "How 10 inputs were decoded"
 
     def test_ids_that_differ_are_an_error(self, run: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-        pair = Pair("a", "b", "", said((1, 2), 1.0), said((1, 3), 1.0))
+        pair = SideBySide("a", "b", "", said((1, 2), 1.0), said((1, 3), 1.0))
         monkeypatch.setattr(demo_hearing, "hear", lambda *_: ([pair], []))
         assert run("demo", "-d", "ngram").code == 1
 
@@ -251,8 +251,8 @@ class TestSideBySide:
 
     def test_differences_are_said(self) -> None:
         pairs = [
-            Pair("same", "d", "", said((1, 2), 4.0), said((1, 2), 1.0)),
-            Pair("other", "d", "", said((1, 2), 4.0), said((1, 3), 3.0)),
+            SideBySide("same", "d", "", said((1, 2), 4.0), said((1, 2), 1.0)),
+            SideBySide("other", "d", "", said((1, 2), 4.0), said((1, 3), 3.0)),
         ]
         shown = io.StringIO()
         Console(file=shown, width=100).print(side_by_side.side_by_side("thing", pairs))

@@ -27,9 +27,9 @@ def rows(seed: int, count: int = 7, vocab: int = 11) -> Tensor:
     return 4 * torch.randn(count, vocab, generator=torch.Generator().manual_seed(seed))
 
 
-def slow_log_prob(row: Tensor, unit: int) -> float:
+def slow_log_prob(row: Tensor, token: int) -> float:
     weights = [math.exp(value) for value in row.double().tolist()]
-    return math.log(weights[unit] / math.fsum(weights))
+    return math.log(weights[token] / math.fsum(weights))
 
 
 IDS = [3, 0, 10, 5, 5, 1, 7]
@@ -40,8 +40,8 @@ class TestDrops:
     def test_they_are_the_definition(self, seed: int) -> None:
         true, ablated = rows(seed), rows(100 + seed)
         want = [
-            slow_log_prob(one, unit) - slow_log_prob(other, unit)
-            for one, other, unit in zip(true, ablated, IDS, strict=True)
+            slow_log_prob(one, token) - slow_log_prob(other, token)
+            for one, other, token in zip(true, ablated, IDS, strict=True)
         ]
         torch.testing.assert_close(log_prob_drops(true, ablated, IDS), torch.tensor(want))
 
@@ -103,16 +103,16 @@ class TestShares:
             found = sum(getattr(share, kind) for share in shares.values())
             assert found == [origin.kind for origin in origins].count(kind)
         for name, share in shares.items():
-            assert share.units == share.accepted + share.recovered + share.bonus
-            assert share.units == grounding.classes.count(name)
-        whole = sum(share.units * share.mean_drop for share in shares.values())
+            assert share.tokens == share.accepted + share.recovered + share.bonus
+            assert share.tokens == grounding.classes.count(name)
+        whole = sum(share.tokens * share.mean_drop for share in shares.values())
         assert whole == pytest.approx(sum(grounding.drops))
         assert shares["grounded"].mean_drop > 1.0 > shares["syntactic"].mean_drop
 
     def test_a_bonus_was_never_judged(self) -> None:
         grounding, origins = drawn(1)
         share = share_by_class(grounding, origins)["grounded"]
-        more = replace(share, units=share.units + 9, bonus=share.bonus + 9)
+        more = replace(share, tokens=share.tokens + 9, bonus=share.bonus + 9)
         rate = share.acceptance_rate
         assert rate == share.accepted / (share.accepted + share.recovered)
         assert more.acceptance_rate == rate
@@ -127,7 +127,7 @@ class TestShares:
 
     def test_no_units_no_shares(self) -> None:
         for share in share_by_class(Grounding(1.0, ()), []).values():
-            assert share.units == 0
+            assert share.tokens == 0
             assert share.acceptance_rate is None
             assert share.mean_drop == 0.0
 

@@ -33,21 +33,21 @@ from tests.cli_support import Here, Place, make_place
 from tests.page_support import END, Page, Tokenizer, round_of, tallied
 
 TIME_BEGIN = 1000
-TEXTS = TokenTexts(Tokenizer(), TIME_BEGIN, lambda unit: (unit - TIME_BEGIN) * 0.02)
+TEXTS = TokenTexts(Tokenizer(), TIME_BEGIN, lambda id_: (id_ - TIME_BEGIN) * 0.02)
 
 
 def said_of(*rounds: Round, **changes: Any) -> Transcription:
     """A transcription of these rounds; the end mark isn't among its ids."""
-    units, origins, report = tallied(*rounds, **changes)
-    ids = tuple(unit for unit in units if unit != END)
-    text = Tokenizer().decode([unit for unit in ids if unit < TIME_BEGIN])
+    tokens, origins, report = tallied(*rounds, **changes)
+    ids = tuple(id_ for id_ in tokens if id_ != END)
+    text = Tokenizer().decode([id_ for id_ in ids if id_ < TIME_BEGIN])
     return Transcription(
         text=text,
         ids=ids,
         segments=(SpokenSegment(0.0, 3.0, ids, text),),
         language="en",
         report=report,
-        origins=tuple(o for o, unit in zip(origins, units, strict=True) if unit != END),
+        origins=tuple(o for o, id_ in zip(origins, tokens, strict=True) if id_ != END),
         trace=rounds,
     )
 
@@ -55,7 +55,7 @@ def said_of(*rounds: Round, **changes: Any) -> Transcription:
 def with_words(*words: Word) -> Transcription:
     (segment,) = SAID.segments
     times = (0.0,) * len(SAID.ids)
-    return replace(SAID, segments=(replace(segment, words=words),), unit_times=times)
+    return replace(SAID, segments=(replace(segment, words=words),), token_times=times)
 
 
 CHAIN = round_of((1, 2, 9), (0, 1), 3)
@@ -106,9 +106,9 @@ class TestTokens:
     def test_every_id_in_order_with_how_it_was_obtained(self) -> None:
         shown = page(recording())
         assert len(shown.tokens) == len(SAID.ids)
-        for element, unit, origin in zip(shown.tokens, SAID.ids, SAID.origins, strict=True):
+        for element, id_, origin in zip(shown.tokens, SAID.ids, SAID.origins, strict=True):
             tip = element.attributes["data-tip"]
-            assert tip.startswith(f"id {unit} · ")
+            assert tip.startswith(f"id {id_} · ")
             assert {origin.kind} == element.classes & {"accepted", "recovered", "bonus"}
             assert f"round {origin.round_number + 1}" in tip
             assert element.attributes["tabindex"] == "0"
@@ -128,7 +128,7 @@ class TestTokens:
         count = len(SAID.ids)
         grounding = Grounding(1.0, (1.25, 0.5, 3.0, 0.0, -1.0)[:count])
         times = tuple(float(time) for time in np.linspace(0, 2, count))
-        shown = page(recording(replace(SAID, grounding=grounding, unit_times=times)))
+        shown = page(recording(replace(SAID, grounding=grounding, token_times=times)))
         for token, label, drop in zip(
             shown.tokens, grounding.classes, grounding.drops, strict=True
         ):
@@ -140,9 +140,9 @@ class TestTokens:
         shown = page(recording())
         assert not [t for t in shown.tokens if t.classes & {"grounded", "syntactic"}]
 
-    @pytest.mark.parametrize("unit", [1, 4, 5, 6, 7, 10, 11, 12])
-    def test_every_token_is_seen_and_is_only_text(self, unit: int) -> None:
-        shown = page(recording(said_of(round_of((), (), unit))))
+    @pytest.mark.parametrize("id_", [1, 4, 5, 6, 7, 10, 11, 12])
+    def test_every_token_is_seen_and_is_only_text(self, id_: int) -> None:
+        shown = page(recording(said_of(round_of((), (), id_))))
         (token,) = shown.tokens
         assert token.text.strip()
         assert any(c.isprintable() and not c.isspace() for c in token.text)
@@ -240,7 +240,7 @@ class TestFigures:
         said = replace(SAID, report=report, grounding=grounding)
         text = " ".join(page(recording(said)).of("main")[0].text.split())
         for name, share in shares.items():
-            counts = f"{share.units} {share.accepted} {share.recovered} {share.bonus}"
+            counts = f"{share.tokens} {share.accepted} {share.recovered} {share.bonus}"
             assert f"{name} {counts}" in text
 
     def test_words_stand_where_they_begin(self) -> None:
@@ -428,9 +428,9 @@ class TestCommandLine:
         heard = [entry for entry in entries if "ids" in entry]
         assert done.code == 2  # the missing one
         assert len(heard) == 2
-        units = [unit for entry in heard for unit in entry["ids"]]
+        tokens = [id_ for entry in heard for id_ in entry["ids"]]
         tips = [token.attributes["data-tip"] for token in shown.tokens]
-        assert [int(re.findall(r"id (\d+)", tip)[0]) for tip in tips] == units
+        assert [int(re.findall(r"id (\d+)", tip)[0]) for tip in tips] == tokens
         assert all("nats" in tip and " s · " in tip for tip in tips)
         assert len(shown.of("image")) == 2
         assert "missing.wav" in shown.of("tr", "bad")[0].text

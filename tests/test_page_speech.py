@@ -317,7 +317,7 @@ class TestRounds:
 
     def test_single_units(self) -> None:
         slots = CodeTexts([Codebook(40, codes=8, first=first) for first in (10, 20)])
-        assert [slots.alone(unit) for unit in (12, 27, 5)] == ["2", "7", "⟨5⟩"]
+        assert [slots.alone(token) for token in (12, 27, 5)] == ["2", "7", "⟨5⟩"]
         shared = CodeTexts([Codebook(8, codes=8), Codebook(8, codes=8, first=0)])
         assert shared.alone(3) == "3"
 

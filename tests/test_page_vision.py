@@ -141,9 +141,9 @@ class TestText:
             "so",
             "<|endoftext|>",
         ]
-        for element, unit, origin in zip(shown.tokens, SAID.ids, SAID.origins, strict=True):
+        for element, id_, origin in zip(shown.tokens, SAID.ids, SAID.origins, strict=True):
             tip = element.attributes["data-tip"]
-            assert tip.startswith(f"id {unit} · ")
+            assert tip.startswith(f"id {id_} · ")
             assert {origin.kind} == element.classes & {"accepted", "recovered", "bonus"}
             assert f"round {origin.round_number + 1}" in tip
         assert "d0" in shown.tokens[0].classes
@@ -160,9 +160,9 @@ class TestText:
         assert "nat without the image; syntactic" in words_of(shown)
         assert "audio" not in shown.source
 
-    @pytest.mark.parametrize("unit", sorted(set(WORDS) - {8, 9}))
-    def test_every_token_is_seen_and_is_only_text(self, unit: int) -> None:
-        shown = page(sight(said_of(round_of((unit,), (), unit)), name=WORDS[unit].decode()))
+    @pytest.mark.parametrize("id_", sorted(set(WORDS) - {8, 9}))
+    def test_every_token_is_seen_and_is_only_text(self, id_: int) -> None:
+        shown = page(sight(said_of(round_of((id_,), (), id_)), name=WORDS[id_].decode()))
         (token,) = shown.tokens
         assert any(c.isprintable() and not c.isspace() for c in token.text)
         for written in (shown.source, *(e.text for e in shown.elements if e.name != "style")):
@@ -178,7 +178,7 @@ class TestText:
         assert shown.of("q")[0].text == evil.replace("\u202e", "\ufffd")
 
     def test_lines_of_a_page_stay_lines(self) -> None:
-        said = said_of(*[round_of((), (), unit) for unit in (1, 12, 2, 10, 3)], task="read")
+        said = said_of(*[round_of((), (), id_) for id_ in (1, 12, 2, 10, 3)], task="read")
         source = page(sight(said)).source
         (paragraph,) = re.findall(r'<p class="transcript".*?</p>', source, flags=re.S)
         marks = re.findall(r">([^<>\s]+)</span>(<br>|<wbr>)?", paragraph)
@@ -263,8 +263,8 @@ class TestCommandLine:
         entries = [entry for entry in json.loads(done.out)["files"] if "ids" in entry]
         assert (done.code, len(entries)) == (2, 2)
         tips = [token.attributes["data-tip"] for token in shown.tokens]
-        units = [unit for entry in entries for unit in entry["ids"]]
-        assert [int(re.findall(r"id (\d+)", tip)[0]) for tip in tips] == units
+        tokens = [id_ for entry in entries for id_ in entry["ids"]]
+        assert [int(re.findall(r"id (\d+)", tip)[0]) for tip in tips] == tokens
         assert all("nats lost without the image" in tip for tip in tips)
         seen = [np.asarray(decoded(image.attributes["src"])) for image in shown.of("img")]
         assert all(

@@ -120,7 +120,7 @@ def test_a_test_is_its_worst_call_and_only_known_tests_count() -> None:
     assert (count.calls, count.ours) == (6, 6)
 
 
-BLIND: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+TEXT_ONLY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "compares nothing": lambda patch: patch.setattr(judging, "differences", lambda *a, **k: []),
     "takes any gap": lambda patch: patch.setattr(judging, "TOLERANCE", 1e9),
     "takes errors for refusals": lambda patch: patch.setattr(judging, "MMSpecError", Exception),
@@ -128,11 +128,11 @@ BLIND: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 }
 
 
-@pytest.mark.parametrize("mutant", BLIND)
+@pytest.mark.parametrize("mutant", TEXT_ONLY)
 def test_a_blind_judge_is_seen(
     mutant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    BLIND[mutant](monkeypatch)
+    TEXT_ONLY[mutant](monkeypatch)
     found = {record["test"]: record["verdict"] for record in judged(tmp_path)}
     assert found != {name: kind for name, (_, _, kind) in CASES.items()}
 

@@ -98,8 +98,8 @@ def test_forward_variables_are_the_sums_over_all_paths(
     for length in range(frames + 1):
         sums = [0.0, 0.0]
         for path in itertools.product(range(symbols), repeat=length):
-            units = [unit for unit, _ in itertools.groupby(path) if unit]
-            if units == text:
-                weight = math.exp(sum(log_probs[at, unit] for at, unit in enumerate(path)))
+            tokens = [token for token, _ in itertools.groupby(path) if token]
+            if tokens == text:
+                weight = math.exp(sum(log_probs[at, token] for at, token in enumerate(path)))
                 sums[bool(path) and path[-1] > 0] += weight
         assert [blank[length].exp(), other[length].exp()] == pytest.approx(sums, abs=1e-12)

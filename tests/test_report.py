@@ -43,7 +43,7 @@ def test_emitted_is_accepted_and_recovered_and_bonus(
 ) -> None:
     law = toy_law(0)
     stops = [] if stop_at is None else [ordinary(law, max_length=LONG).ids[stop_at]]
-    run = decode(law, drafter_for(kind, law), gamma, max_length=LONG, stop_units=stops)
+    run = decode(law, drafter_for(kind, law), gamma, max_length=LONG, stop_tokens=stops)
     report = report_of(run.tally)
     assert report.tokens == len(run.ids) == report.accepted + report.recovered + report.bonus
     assert report.accepted <= report.proposed
@@ -162,8 +162,8 @@ class Bytes:
 def test_text_pieces_are_never_taken_back(text: str) -> None:
     pieces = TextPieces(Bytes(), text_end=256)
     said: list[str] = []
-    for unit in text.encode():
-        said += pieces.add(unit)
+    for token in text.encode():
+        said += pieces.add(token)
         assert text.startswith("".join(said))
     said += pieces.end()
     assert "".join(said) == text
@@ -171,7 +171,7 @@ def test_text_pieces_are_never_taken_back(text: str) -> None:
 
 def test_text_pieces_leave_times_out_and_end_with_what_is_left() -> None:
     pieces = TextPieces(Bytes(), text_end=128)
-    said: Callable[[int], list[str]] = lambda unit: list(pieces.add(unit))  # noqa: E731
+    said: Callable[[int], list[str]] = lambda token: list(pieces.add(token))  # noqa: E731
     assert said(ord("a")) == ["a"]
     assert said(200) == []
     whole = TextPieces(Bytes(), text_end=256)

@@ -38,11 +38,11 @@ def run(capsys: pytest.CaptureFixture[str]) -> Here:
 
 def check_times(said: mmspec.Transcription, duration_s: float) -> None:
     """Aligned, inside the recording, never running backwards, and spelling the transcript."""
-    assert said.unit_times is not None
+    assert said.token_times is not None
     assert said.words is not None
-    assert len(said.unit_times) == len(said.ids)
-    assert all(0 <= time_s <= duration_s for time_s in said.unit_times)
-    assert all(time_s <= later_s for time_s, later_s in pairwise(said.unit_times))
+    assert len(said.token_times) == len(said.ids)
+    assert all(0 <= time_s <= duration_s for time_s in said.token_times)
+    assert all(time_s <= later_s for time_s, later_s in pairwise(said.token_times))
     at_s = 0.0
     for segment in said.segments:
         assert segment.words is not None
@@ -50,7 +50,7 @@ def check_times(said: mmspec.Transcription, duration_s: float) -> None:
         for word in segment.words:
             assert at_s <= word.start_s <= word.end_s <= segment.end_s <= duration_s
             at_s = word.end_s
-    starts = dict.fromkeys(said.unit_times)
+    starts = dict.fromkeys(said.token_times)
     assert all(word.start_s in starts for word in said.words)
 
 
@@ -72,14 +72,14 @@ class TestTranscribe:
         assert said.words is not None
         assert len(said.words) == len(said.text.split())
         assert len({word.start_s for word in said.words}) > 8
-        assert plain.words is plain.unit_times is said.grounding is said.report.by_class is None
+        assert plain.words is plain.token_times is said.grounding is said.report.by_class is None
         assert all(segment.words is None for segment in plain.segments)
 
     def test_grounding(self, recogniser: mmspec.Transcriber, timestamps: bool) -> None:
         plain = recogniser.transcribe(CLIP, timestamps=timestamps)
         said = recogniser.transcribe(CLIP, timestamps=timestamps, grounding=True)
         same_decoding(said, plain)
-        assert plain.grounding is plain.report.by_class is said.words is said.unit_times is None
+        assert plain.grounding is plain.report.by_class is said.words is said.token_times is None
         grounding, shares = said.grounding, said.report.by_class
         assert grounding is not None
         assert shares is not None
@@ -88,14 +88,14 @@ class TestTranscribe:
         for kind in ("accepted", "recovered", "bonus"):
             here = [origin.kind for origin in said.origins].count(kind)
             assert sum(getattr(share, kind) for share in shares.values()) == here
-        assert shares["grounded"].units > shares["syntactic"].units > 0  # the sample listens
+        assert shares["grounded"].tokens > shares["syntactic"].tokens > 0  # the sample listens
 
     def test_both(self, recogniser: mmspec.Transcriber, timestamps: bool) -> None:
         asked: dict[str, Any] = {"timestamps": timestamps}
         words = recogniser.transcribe(CLIP, word_timestamps=True, **asked)
         nats = recogniser.transcribe(CLIP, grounding=2.5, **asked)
         both = recogniser.transcribe(CLIP, word_timestamps=True, grounding=2.5, **asked)
-        assert (both.words, both.unit_times) == (words.words, words.unit_times)
+        assert (both.words, both.token_times) == (words.words, words.one_step_times)
         assert both.grounding == nats.grounding
         assert both.report.by_class == nats.report.by_class
 
@@ -103,9 +103,9 @@ class TestTranscribe:
 def test_a_higher_threshold_grounds_fewer_units() -> None:
     with mmspec.load("sample", device="cpu") as recogniser:
         said = [recogniser.transcribe(CLIP, grounding=nats).report.by_class for nats in (0, 3, 99)]
-    units = [shares and shares["grounded"].units for shares in said]
-    assert units == sorted(units, reverse=True)  # type: ignore[type-var]
-    assert units[-1] == 0
+    tokens = [shares and shares["grounded"].tokens for shares in said]
+    assert tokens == sorted(tokens, reverse=True)  # type: ignore[type-var]
+    assert tokens[-1] == 0
 
 
 def test_looking_again_is_post_processing_and_nothing_else() -> None:
@@ -165,17 +165,17 @@ class TestCommandLine:
         words = [word for segment in entry["segments"] for word in segment["words"]]
         assert "".join(word["text"] for word in words).strip() == entry["text"]
         assert all(word["start"] <= word["end"] and word["ids"] for word in words)
-        assert len(entry["unit_times"]) == len(entry["ids"]) == len(entry["grounding"]["drops"])
+        assert len(entry["token_times"]) == len(entry["ids"]) == len(entry["grounding"]["drops"])
         assert entry["grounding"]["threshold"] == 0.5
         shares = entry["report"]["by_class"]
-        assert sum(share["units"] for share in shares.values()) == len(entry["ids"])
+        assert sum(share["tokens"] for share in shares.values()) == len(entry["ids"])
         assert re.search(r"grounded +\d+ units, accepted", done.err)
 
     def test_what_was_not_asked_for_is_not_there(self, run: Here, tmp_path: Path) -> None:
         there = tmp_path / "out.json"
         assert run("transcribe", CLIP, "-t", "sample", "--json", there, "--table").code == 0
         (entry,) = json.loads(there.read_text())["files"]
-        assert not {"unit_times", "grounding"} & set(entry)
+        assert not {"token_times", "grounding"} & set(entry)
         assert all("words" not in segment for segment in entry["segments"])
         assert entry["report"]["by_class"] is None
 

@@ -116,7 +116,7 @@ def test_guidance_and_grounding(plain: Speaker) -> None:
     assert guided.grounding is not None
     assert len(guided.grounding.drops) == len(guided.origins)
     assert guided.report.by_class is not None
-    assert sum(share.units for share in guided.report.by_class.values()) == len(guided.origins)
+    assert sum(share.tokens for share in guided.report.by_class.values()) == len(guided.origins)
 
 
 def test_several_side_by_side(plain: Speaker) -> None:
@@ -195,11 +195,11 @@ def test_a_language_model_in_the_orpheus_layout(tmp_path: Path) -> None:
         said = speaker.speak("", inputs=bed_orpheus.inputs(), max_new_tokens=36)
         assert said.samples is None
         assert said.codes.shape[1] == 7
-        units = said.sequence[-len(said.origins) :]
+        tokens = said.sequence[-len(said.origins) :]
         assert said.decided_at is not None
         for row, steps in zip(said.codes.tolist(), said.decided_at.tolist(), strict=True):
             books = speaker.descriptor.codebooks
-            assert [units[step] for step in steps] == [
+            assert [tokens[step] for step in steps] == [
                 book.id_of(code) for book, code in zip(books, row, strict=True)
             ]
         with pytest.raises(OptionError, match="there is no sound to write"):

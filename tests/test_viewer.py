@@ -196,7 +196,7 @@ class TestDescription:
         first = [_law(viewer, image)[said.ids[0]] for image in (picture(), _grey())]
         assert said.grounding.drops[0] == pytest.approx(float(first[0] - first[1]), abs=1e-3)
         assert said.report.by_class is not None
-        assert sum(share.units for share in said.report.by_class.values()) == len(said.ids)
+        assert sum(share.tokens for share in said.report.by_class.values()) == len(said.ids)
         grey = viewer.caption(_grey(), grounding=True, **NEW).grounding
         assert grey is not None
         assert max(abs(drop) for drop in grey.drops) < 1e-4
@@ -221,7 +221,7 @@ class TestDescription:
         ids = Ids()
         said = viewer.caption(picture(), streamer=ids, **NEW)
         assert len(ids.got[0]) == said.prompt_tokens
-        assert [unit for units in ids.got[1:] for unit in units] == list(said.ids)
+        assert [token for tokens in ids.got[1:] for token in tokens] == list(said.ids)
         assert ids.ended == 1
 
 
@@ -349,8 +349,8 @@ class TestRefusals:
     def test_what_is_expected_is_a_text_or_ids(self, place: Path, ids: Any) -> None:
         with mmspec.load(place / "target", "hypothesis") as viewer:
             refused(OptionError, "hypothesis: ", viewer, hypothesis=ids)
-            units = torch.tensor([3, 4])
-            said = viewer.caption(picture(), hypothesis=units, **NEW)  # type: ignore[arg-type]
+            tokens = torch.tensor([3, 4])
+            said = viewer.caption(picture(), hypothesis=tokens, **NEW)  # type: ignore[arg-type]
             assert list(said.ids) == of_generate(viewer, picture(), "Describe the image.", **NEW)
 
     def test_closed(self, place: Path) -> None:

@@ -99,17 +99,17 @@ class ToyTarget:
         with self.state.block(len(ids)):
             held, _ = self.state.cache.update(written, written.clone(), 0)
             self.fault(ids)
-            units = tuple(int(unit) for unit in held[0, 0, :, 0].tolist())
+            tokens = tuple(int(token) for token in held[0, 0, :, 0].tolist())
             before: list[tuple[int, ...]] = []
             for index, parent in enumerate(parents):
-                leading = units[:length] if parent < 0 else before[parent]
-                before.append((*leading, units[length + index]))
+                leading = tokens[:length] if parent < 0 else before[parent]
+                before.append((*leading, tokens[length + index]))
             rows = [self._law(prefix) for prefix in before[len(ids) - keep :]]
         self.forwards += 1
         self.blocks.append(tuple(ids))
         return torch.stack(rows).clone() if rows else torch.empty(0, self.vocab_size)
 
-    def score_together(self, passes: Sequence[Pass]) -> list[Tensor]:
+    def score_batched(self, passes: Sequence[Pass]) -> list[Tensor]:
         return [one.target.score(one.ids, one.keep, one.parents) for one in passes]
 
     @property
@@ -140,7 +140,7 @@ def ordinary(
     *,
     max_length: int = 40,
     processors: Sequence[Any] = (),
-    stop_units: Sequence[int] = (),
+    stop_tokens: Sequence[int] = (),
     criteria: Sequence[Any] = (),
     seed: int | None = None,
     collects: bool = False,
@@ -154,13 +154,13 @@ def ordinary(
         out.raw.append(raw)
         out.processed.append(row)
         noise = 0.0 if seed is None else acceptance.gumbel(seed, torch.tensor([len(ids)]), V)
-        unit = int((row + noise).argmax())
-        ids.append(unit)
-        out.ids.append(unit)
+        token = int((row + noise).argmax())
+        ids.append(token)
+        out.ids.append(token)
         scores = tuple(out.processed) if collects else None
         stops = bool(asked(torch.tensor([ids]), scores).all())
-        if unit in stop_units or stops:
-            out.reason = "stop" if unit in stop_units else "criterion"
+        if token in stop_tokens or stops:
+            out.reason = "stop" if token in stop_tokens else "criterion"
             break
     return out
 
@@ -179,16 +179,16 @@ def garbage(seed: int = 5) -> ScriptedDrafter:
     return ScriptedDrafter(script)
 
 
-def spoilt(units: Sequence[int]) -> list[int]:
+def spoilt(tokens: Sequence[int]) -> list[int]:
     """A hypothesis with a substitution, a missing and an additional unit."""
-    units = list(units)
-    if len(units) > 3:
-        units[2] = (units[2] + 1) % V
-    if len(units) > 9:
-        del units[8]
-    if len(units) > 15:
-        units.insert(13, 0)
-    return units
+    tokens = list(tokens)
+    if len(tokens) > 3:
+        tokens[2] = (tokens[2] + 1) % V
+    if len(tokens) > 9:
+        del tokens[8]
+    if len(tokens) > 15:
+        tokens.insert(13, 0)
+    return tokens
 
 
 class TreeDrafter(Drafter):
@@ -212,12 +212,12 @@ class TreeDrafter(Drafter):
 
     def _chain(self, prefix: Prefix, limit: int, chance: random.Random) -> list[int]:
         """Right up to a random place, from there on anything."""
-        units = list(prefix.ids)
+        tokens = list(prefix.ids)
         right = chance.choice((0, 1, 2, limit))
         for offset in range(chance.randrange(1, limit + 1)):
-            row = self._law(units)
-            units.append(int(row.argmax()) if offset < right else chance.randrange(len(row)))
-        return units[len(prefix) :]
+            row = self._law(tokens)
+            tokens.append(int(row.argmax()) if offset < right else chance.randrange(len(row)))
+        return tokens[len(prefix) :]
 
 
 def switch(law: Law, prompt: Sequence[int] = PROMPT) -> SwitchDrafter:
@@ -269,7 +269,7 @@ def open_session(
     prompt: Sequence[int] = PROMPT,
     max_length: int = 40,
     processors: Sequence[Any] = (),
-    stop_units: Sequence[int] = (),
+    stop_tokens: Sequence[int] = (),
     criteria: Sequence[Any] = (),
     sampling: Sampling | None = None,
     streamer: Any = None,
@@ -286,9 +286,9 @@ def open_session(
         first_row,
         drafter=drafter,
         policy=FixedPolicy(gamma) if isinstance(gamma, int) else gamma,
-        chooser=AcceptanceSampler(sampling or Sampling(), CPU),
+        sampler=AcceptanceSampler(sampling or Sampling(), CPU),
         processors=Processors(LogitsProcessorList(processors)),
-        stops=Stops.from_transformers(StoppingCriteriaList(criteria), stop_units, max_length),
+        stops=Stops.from_transformers(StoppingCriteriaList(criteria), stop_tokens, max_length),
         clock=Clock(CPU),
         costs=costs,
         streamer=streamer,

@@ -82,7 +82,7 @@ def by_loop(model: Any, given: Given, options: Options, draft: Any) -> Ours:
     return Ours(result, len(loop.history), loop.ordinary)
 
 
-def units_of(family: Any) -> Callable[[Any, Given, Options, Any], Ours]:
+def step_kind_of(family: Any) -> Callable[[Any, Given, Options, Any], Ours]:
     """All units that a family says where `mmspec.generate` can't stand for its `generate`."""
 
     def say(model: Any, given: Given, options: Options, draft: Any) -> Ours:
@@ -109,12 +109,12 @@ def _with(read: Callable[[Any], Any], say: Callable[..., Ours], books: int = 1) 
     return ours
 
 
-def _units(library: Callable[..., Any], books: int = 1) -> Any:
+def _tokens(library: Callable[..., Any], books: int = 1) -> Any:
     return lambda model, given, options: _table(library(model, given, **options), books)
 
 
-def _table(units: Any, books: int) -> Tensor:
-    return torch.tensor(units, dtype=torch.long).reshape(len(units), books)
+def _table(tokens: Any, books: int) -> Tensor:
+    return torch.tensor(tokens, dtype=torch.long).reshape(len(tokens), books)
 
 
 def padded(given: Callable[[], Given], by: int = 2) -> Callable[[], Given]:
@@ -190,8 +190,8 @@ def _higgs() -> Bed:
     return Bed(
         bed_higgs_audio.tiny,
         prompts,
-        _units(bed_higgs_audio.library_rows, bed_higgs_audio.BOOKS),
-        _with(lambda said: said.sequence, units_of(higgs_audio.FAMILY), bed_higgs_audio.BOOKS),
+        _tokens(bed_higgs_audio.library_rows, bed_higgs_audio.BOOKS),
+        _with(lambda said: said.sequence, step_kind_of(higgs_audio.FAMILY), bed_higgs_audio.BOOKS),
         {"max_new_tokens": 14},
         ids_only=True,
     )
@@ -205,8 +205,8 @@ def _bark() -> Bed:
     return Bed(
         lambda: bed_bark.tiny(1),
         prompts,
-        _units(bed_bark.library_codes, bed_bark.BOOKS),
-        _with(lambda said: said.grid, units_of(bark.FAMILY), bed_bark.BOOKS),
+        _tokens(bed_bark.library_codes, bed_bark.BOOKS),
+        _with(lambda said: said.grid, step_kind_of(bark.FAMILY), bed_bark.BOOKS),
         ids_only=True,
     )
 
@@ -215,8 +215,8 @@ def _orpheus() -> Bed:
     return Bed(
         bed_orpheus.made,
         {PLAIN: bed_orpheus.inputs, "left padding": padded(bed_orpheus.inputs)},
-        _units(bed_orpheus.library_ids),
-        _with(bed_orpheus.behind, units_of(bed_orpheus.STRICT)),
+        _tokens(bed_orpheus.library_ids),
+        _with(bed_orpheus.behind, step_kind_of(bed_orpheus.STRICT)),
         {"max_new_tokens": bed_orpheus.LENGTH, "eos_token_id": bed_orpheus.END},
         ids_only=True,
     )
@@ -226,8 +226,8 @@ def _valle() -> Bed:
     return Bed(
         bed_valle.made,
         {PLAIN: bed_valle.inputs, "codes to go on from": lambda: bed_valle.inputs(frames=4)},
-        _units(bed_valle.library_codes, bed_valle.BOOKS),
-        _with(lambda said: said.grid, units_of(valle.FAMILY), bed_valle.BOOKS),
+        _tokens(bed_valle.library_codes, bed_valle.BOOKS),
+        _with(lambda said: said.grid, step_kind_of(valle.FAMILY), bed_valle.BOOKS),
         {"max_new_tokens": bed_valle.LENGTH},
         ids_only=True,
     )

@@ -1,32 +1,32 @@
-"""Acceptance rules: which drafted units stay, and which unit the target adds.
+"""Acceptance rules: which drafted tokens stay, and which token the target adds.
 
 A rule looks at one proposal per row, scored by the target, and returns a `Decision`. Rules are
 pure functions of tensors: all randomness is passed in, no state is kept, nothing waits for the
-device. Every rule here is exact: what it emits has the law that ordinary decoding has. The one
-approximate rule, `mmspec.acceptance.frames.grouped`, has to be asked for with groups of codes.
+device. Every rule here is exact: what it emits has the distribution that ordinary decoding has. The
+one approximate rule, `mmspec.acceptance.frames.grouped`, has to be asked for with groups of codes.
 
 Glossary:
     target: The model whose output must be reproduced. Row `i` of `target_logits` is its
-        processed scores (temperature, suppression as `-inf`, ...) for drafted unit `i`; row
-        `length` scores the unit after the proposal.
+        processed scores (temperature, suppression as `-inf`, ...) for drafted token `i`; row
+        `length` scores the token after the proposal.
     target_probs: The softmax of a row of `target_logits`.
-    draft_probs: The law that the drafted unit was really sampled from, after the drafter's own
-        temperature and suppression. `None` marks a deterministic proposal (an n-gram table, a
-        greedy drafter): every row is then one-hot at the drafted unit.
-    length: How many units of a row were really drafted. What lies past it is padding, which may
+    draft_probs: The distribution that the drafted token was really sampled from, after the
+        drafter's own temperature and suppression. `None` marks a deterministic proposal (an n-gram
+        table, a greedy drafter): every row is then one-hot at the drafted token.
+    length: How many tokens of a row were really drafted. What lies past it is padding, which may
         hold anything and never matters.
-    accepted: The drafted units that are kept, always a prefix of the proposal.
-    recovered: The target's own unit in place of the first one that was not kept.
-    bonus: The target's own unit after a proposal that was kept whole.
-    coin: A uniform number that decides whether a drafted unit may stay.
+    accepted: The drafted tokens that are kept, always a prefix of the proposal.
+    recovered: The target's own token in place of the first one that was not kept.
+    bonus: The target's own token after a proposal that was kept whole.
+    coin: A uniform number that decides whether a drafted token may stay.
 
 Shapes, used throughout: `R` rows (the batch), `N` the longest proposal in the batch (may be 0),
-`V` units in the vocabulary.
+`V` tokens in the vocabulary.
 
 Steps that decide several codes at once have rules of their own, in `mmspec.acceptance.frames`.
 
-A row of scores needs at least one finite entry and neither `nan` nor `+inf`: a law that forbids
-everything has no unit to emit, and looking for one would make every rule wait for the device. Who
+A row of scores needs at least one finite entry and neither `nan` nor `+inf`: a distribution that
+forbids everything has no token to emit, and looking for one would make every rule wait for the device. Who
 waits for a decision anyway (`mmspec.engine.AcceptanceSampler`) can look as well.
 """
 

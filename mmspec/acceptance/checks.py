@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-# Coins and laws in half precision would move every threshold by up to 1 part in 256.
+# Coins and distributions in half precision would move every threshold by up to 1 part in 256.
 _PROBABILITY_DTYPES = (torch.float32, torch.float64)
 
 
@@ -19,11 +19,11 @@ def check_block(target_logits: Tensor, draft_ids: Tensor, draft_lengths: Tensor)
         raise ValueError(
             f"target_logits is {_describe(target_logits)}; expected floating point [R, N+1, V]"
         )
-    rows, scored, units = target_logits.shape
-    if scored < 1 or units < 1:
+    rows, scored, tokens = target_logits.shape
+    if scored < 1 or tokens < 1:
         raise ValueError(
             f"target_logits is {_describe(target_logits)}; expected at least one scored row "
-            "(the bonus) and one unit in [R, N+1, V]"
+            "(the bonus) and one token in [R, N+1, V]"
         )
     _check("draft_ids", draft_ids, (rows, scored - 1), (torch.int64,), target_logits)
     _check("draft_lengths", draft_lengths, (rows,), (torch.int64,), target_logits)
@@ -39,15 +39,15 @@ def check_noise(noise: Tensor, target_logits: Tensor) -> None:
 
 
 def check_chances(draft_probs: Tensor | None, uniforms: Tensor, target_logits: Tensor) -> None:
-    """Refuses draft laws or uniform numbers that do not fit the scored block.
+    """Refuses draft distributions or uniform numbers that do not fit the scored block.
 
     Raises:
         ValueError: A wrong type or shape, or another device.
     """
-    rows, scored, units = target_logits.shape
+    rows, scored, tokens = target_logits.shape
     _check("uniforms", uniforms, (rows, scored), _PROBABILITY_DTYPES, target_logits)
     if draft_probs is not None:
-        expected = (rows, scored - 1, units)
+        expected = (rows, scored - 1, tokens)
         _check("draft_probs", draft_probs, expected, _PROBABILITY_DTYPES, target_logits)
 
 

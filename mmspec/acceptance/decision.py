@@ -8,14 +8,14 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """How much of each proposal is kept, and the one unit that the target adds.
+    """How much of each proposal is kept, and the one token that the target adds.
 
     A decision touches no cache and knows no position: whoever commits it emits
     `draft_ids[r, :accepted[r]]` and then `next_ids[r]`.
 
     Attributes:
-        accepted: How many drafted units are kept, int64 `[R]`, each in `0..length`.
-        next_ids: The recovered unit where `accepted < length`, else the bonus, int64 `[R]`.
+        accepted: How many drafted tokens are kept, int64 `[R]`, each in `0..length`.
+        next_ids: The recovered token where `accepted < length`, else the bonus, int64 `[R]`.
 
     Raises:
         ValueError: The two are not int64 tensors of one shape `[R]`.

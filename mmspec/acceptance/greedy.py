@@ -1,21 +1,21 @@
-"""The rule at temperature 0: keep the drafted units that the target would have chosen."""
+"""The rule at temperature 0: keep the drafted tokens that the target would have chosen."""
 
 from torch import Tensor
 
 from mmspec.acceptance.checks import check_block
 from mmspec.acceptance.decision import Decision
-from mmspec.acceptance.distributions import live_units, pick
+from mmspec.acceptance.distributions import live_tokens, pick
 
 
 def greedy(target_logits: Tensor, draft_ids: Tensor, draft_lengths: Tensor) -> Decision:
-    """Keeps drafted units while they equal the target's highest-scored unit.
+    """Keeps drafted tokens while they equal the target's highest-scored token.
 
-    Equal scores go to the lowest unit id, as in ordinary greedy decoding.
+    Equal scores go to the lowest token id, as in ordinary greedy decoding.
 
     Args:
         target_logits: Processed scores, floating point `[R, N+1, V]`.
-        draft_ids: Drafted units, int64 `[R, N]`.
-        draft_lengths: Units really drafted, int64 `[R]`.
+        draft_ids: Drafted tokens, int64 `[R, N]`.
+        draft_lengths: Tokens really drafted, int64 `[R]`.
 
     Returns:
         The decision; its `next_ids` are the target's choices at row `accepted`.
@@ -25,7 +25,7 @@ def greedy(target_logits: Tensor, draft_ids: Tensor, draft_lengths: Tensor) -> D
 
     Source:
         Leviathan, Kalman and Matias 2023, "Fast Inference from Transformers via Speculative
-        Decoding", section 2.2 (argmax as a one-hot law).
+        Decoding", section 2.2 (argmax as a one-hot distribution).
 
     Example:
         >>> import torch
@@ -41,16 +41,16 @@ def greedy(target_logits: Tensor, draft_ids: Tensor, draft_lengths: Tensor) -> D
 
 
 def follow(target_choices: Tensor, draft_ids: Tensor, draft_lengths: Tensor) -> Decision:
-    """Keeps drafted units while they equal what the target chose, however it chose.
+    """Keeps drafted tokens while they equal what the target chose, however it chose.
 
     Args:
-        target_choices: The target's own unit at every scored row, int64 `[R, N+1]`.
-        draft_ids: Drafted units, int64 `[R, N]`.
-        draft_lengths: Units really drafted, int64 `[R]`.
+        target_choices: The target's own token at every scored row, int64 `[R, N+1]`.
+        draft_ids: Drafted tokens, int64 `[R, N]`.
+        draft_lengths: Tokens really drafted, int64 `[R]`.
 
     Returns:
         The decision; its `next_ids` are the choices at row `accepted`.
     """
-    kept = (target_choices[:, :-1] == draft_ids) & live_units(draft_lengths, draft_ids.shape[1])
+    kept = (target_choices[:, :-1] == draft_ids) & live_tokens(draft_lengths, draft_ids.shape[1])
     accepted = kept.cumprod(1).sum(1)
     return Decision(accepted=accepted, next_ids=pick(target_choices, accepted))

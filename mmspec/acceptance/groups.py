@@ -81,9 +81,9 @@ class Groups:
         start, end = torch.searchsorted(self.middles, torch.tensor([code, code + 1])).tolist()
         return self.codes[start:end]
 
-    def masses(self, law: Tensor) -> Tensor:
-        """What the groups have of a law `[V]`, float64 `[V]`, with the same sum."""
-        return self._gathered(self.parts * law)
+    def masses(self, distribution: Tensor) -> Tensor:
+        """What the groups have of a distribution `[V]`, float64 `[V]`, with the same sum."""
+        return self._gathered(self.parts * distribution)
 
     def averages(self, values: Tensor) -> Tensor:
         """The mean `[V]`, for each code, of values `[V]` of the groups that it belongs to."""
@@ -179,12 +179,12 @@ def _alike(table: Tensor, threshold: float, ids: Sequence[int]) -> Iterator[Tens
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Approximate:
-    """Leave to acceptance by groups of similar codes: another law than the target's.
+    """Leave to acceptance by groups of similar codes: another distribution than the target's.
 
     Attributes:
-        groups: of each codebook of a frame, in order; one where a step decides one unit.
-        budget: the distance from the target's law, in total variation, that an output may be away
-            at most: what doesn't fit in any more is judged exactly. None: no limit.
+        groups: of each codebook of a frame, in order; one where a step decides one token.
+        budget: the distance from the target's distribution, in total variation, that an output may
+            be away at most: what doesn't fit in any more is judged exactly. None: no limit.
 
     Raises:
         OptionError: the budget is no distance, or there are no groups.

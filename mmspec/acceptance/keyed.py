@@ -11,18 +11,18 @@ from mmspec.acceptance.greedy import follow
 def keyed(
     target_logits: Tensor, draft_ids: Tensor, draft_lengths: Tensor, noise: Tensor
 ) -> Decision:
-    """Keeps drafted units while they equal the target's own noisy choice.
+    """Keeps drafted tokens while they equal the target's own noisy choice.
 
-    With Gumbel noise the highest of `target_logits + noise` is a sample of the target's law. When
-    the noise is a function of seed and absolute position, the sample at a position depends on the
-    seed and the target alone, so the output is the same ids for every drafter, every proposal
-    length and no proposal at all. A drafter that adds the same noise to its own scores is
-    accepted more often.
+    With Gumbel noise the highest of `target_logits + noise` is a sample of the target's
+    distribution. When the noise is a function of seed and absolute position, the sample at a
+    position depends on the seed and the target alone, so the output is the same ids for every
+    drafter, every proposal length and no proposal at all. A drafter that adds the same noise to its
+    own scores is accepted more often.
 
     Args:
         target_logits: Processed scores, floating point `[R, N+1, V]`.
-        draft_ids: Drafted units, int64 `[R, N]`.
-        draft_lengths: Units really drafted, int64 `[R]`.
+        draft_ids: Drafted tokens, int64 `[R, N]`.
+        draft_lengths: Tokens really drafted, int64 `[R]`.
         noise: Gumbel noise of the scored positions, float32 or float64 `[R, N+1, V]`, finite; see
             `mmspec.acceptance.gumbel`.
 

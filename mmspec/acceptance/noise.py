@@ -1,9 +1,9 @@
-"""Noise as a function of seed, absolute position and unit, instead of a stream of draws.
+"""Noise as a function of seed, absolute position and token, instead of a stream of draws.
 
-A stream gives other numbers once one more unit is drafted. Here a number depends on where it is
+A stream gives other numbers once one more token is drafted. Here a number depends on where it is
 used and on nothing else: not on the batch, not on the other positions asked for, not on what was
 drawn before. The generator is a keyed hash, two rounds of the SplitMix64 mixer: one turns seed
-and position into a key, one turns key and unit into bits.
+and position into a key, one turns key and token into bits.
 
 Numbers agree between devices up to the last bits of `log`.
 """
@@ -23,16 +23,16 @@ _CPU_CELLS_AT_ONCE = 1 << 16
 def gumbel(
     seed: int, positions: Tensor, vocab_size: int, device: torch.device | str | None = None
 ) -> Tensor:
-    """Standard Gumbel noise for every unit at the given positions.
+    """Standard Gumbel noise for every token at the given positions.
 
     The highest of `logits + noise` is a sample of the softmax of `logits`. Float64, because
-    float32 sums of scores and noise tie about once in 10^6 units, and ties go to the lower id.
+    float32 sums of scores and noise tie about once in 10^6 tokens, and ties go to the lower id.
 
     Args:
         seed: Any 64-bit integer, signed or not. Rows that must differ need different seeds; see
             `derive_seed`.
-        positions: Absolute positions of the units, int64, any shape `[...]`.
-        vocab_size: Units V.
+        positions: Absolute positions of the tokens, int64, any shape `[...]`.
+        vocab_size: Tokens V.
         device: Where the noise is made; the device of `positions` if None.
 
     Returns:

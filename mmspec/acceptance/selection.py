@@ -5,9 +5,9 @@ def default_rule(temperature_is_zero: bool, seeded: bool, has_draft_probs: bool)
     """Names the exact rule that keeps most for the kind of decoding asked for.
 
     Args:
-        temperature_is_zero: The target always takes its highest-scored unit.
+        temperature_is_zero: The target always takes its highest-scored token.
         seeded: The caller gave a seed and so expects the same ids whatever the drafter.
-        has_draft_probs: The drafter samples and gives the laws it sampled from.
+        has_draft_probs: The drafter samples and gives the distributions it sampled from.
 
     Returns:
         `"greedy"`, `"keyed"`, `"block"` or `"token"`.

@@ -1,11 +1,17 @@
-"""Token-level rejection sampling: each drafted unit is judged alone, up to the first rejection."""
+"""Token-level rejection sampling: each drafted token is judged alone, up to the first rejection."""
 
 import torch
 from torch import Tensor
 
 from mmspec.acceptance.checks import check_block, check_chances
 from mmspec.acceptance.decision import Decision
-from mmspec.acceptance.distributions import closing_law, draw, live_units, pick, target_law
+from mmspec.acceptance.distributions import (
+    closing_distribution,
+    draw,
+    live_tokens,
+    pick,
+    target_distribution,
+)
 
 
 def token(
@@ -15,20 +21,21 @@ def token(
     draft_probs: Tensor | None,
     uniforms: Tensor,
 ) -> Decision:
-    """Keeps drafted unit x while its coin is below `target_probs[x] / draft_probs[x]`.
+    """Keeps drafted token x while its coin is below `target_probs[x] / draft_probs[x]`.
 
-    The unit after the kept ones is drawn from `(target_probs - draft_probs)_+` at the first
-    rejection and from `target_probs` when all were kept. The emitted units then have the
-    target's law exactly, provided that `draft_probs` is the law they were sampled from.
+    The token after the kept ones is drawn from `(target_probs - draft_probs)_+` at the first
+    rejection and from `target_probs` when all were kept. The emitted tokens then have the
+    target's distribution exactly, provided that `draft_probs` is the distribution they were sampled
+    from.
 
     Args:
         target_logits: Processed scores, floating point `[R, N+1, V]`.
-        draft_ids: Drafted units, int64 `[R, N]`.
-        draft_lengths: Units really drafted, int64 `[R]`.
-        draft_probs: The sampled laws, float32 or float64 `[R, N, V]`, or None for a
+        draft_ids: Drafted tokens, int64 `[R, N]`.
+        draft_lengths: Tokens really drafted, int64 `[R]`.
+        draft_probs: The sampled distributions, float32 or float64 `[R, N, V]`, or None for a
             deterministic proposal (one-hot rows).
         uniforms: Independent numbers in `[0, 1)`, float32 or float64 `[R, N+1]`: one coin per
-            drafted unit, then the number that draws the closing unit. Float64 where exactness
+            drafted token, then the number that draws the closing token. Float64 where exactness
             beyond 1e-7 matters.
 
     Returns:
@@ -53,16 +60,17 @@ def token(
     check_block(target_logits, draft_ids, draft_lengths)
     check_chances(draft_probs, uniforms, target_logits)
     width = draft_ids.shape[1]
-    live = live_units(draft_lengths, width)
+    live = live_tokens(draft_lengths, width)
     draft_ids = draft_ids.where(live, 0)  # padding may hold ids that no table has
     kept = torch.zeros_like(live)
     for offset in range(width):
-        unit = draft_ids[:, offset]
-        allowed = pick(target_law(target_logits[:, offset]), unit)
+        token = draft_ids[:, offset]
+        allowed = pick(target_distribution(target_logits[:, offset]), token)
         coin = uniforms[:, offset].double()
-        # coin < allowed / drafted, multiplied out: 0/0 rejects, and equal laws always accept.
-        scaled = coin if draft_probs is None else coin * pick(draft_probs[:, offset], unit)
+        # coin < allowed / drafted, multiplied out: 0/0 rejects, and equal distributions always
+        # accept.
+        scaled = coin if draft_probs is None else coin * pick(draft_probs[:, offset], token)
         kept[:, offset] = scaled < allowed
     accepted = (kept & live).cumprod(1).sum(1)
-    weights = closing_law(target_logits, draft_ids, draft_lengths, draft_probs, accepted)
+    weights = closing_distribution(target_logits, draft_ids, draft_lengths, draft_probs, accepted)
     return Decision(accepted=accepted, next_ids=draw(weights, uniforms[:, width]))

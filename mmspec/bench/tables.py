@@ -102,7 +102,7 @@ def _ours_rows(result: Result) -> list[tuple[str, ...]]:
 
 
 def _shares(facts: dict[str, Any]) -> Sequence[float | None]:
-    """Of right codes, by codebook; none where a step decides a single unit."""
+    """Of right codes, by codebook; none where a step decides a single token."""
     known = facts.get("report", {}).get("by_codebook")
     return () if known is None else known["shares"]
 
@@ -120,7 +120,7 @@ def _percent(share: float | None) -> str:
 _ROWS = (
     "parity",
     "tokens per round, bonus included",
-    "drafted units accepted",
+    "drafted tokens accepted",
     "acceptance by offset, %",
     "target forwards per token",
     "drafter forwards per token",

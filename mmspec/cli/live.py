@@ -197,7 +197,7 @@ class LiveRun:
         entry = {
             "path": str(self._file),
             "text": session.text,
-            "ids": [unit for part in segments for unit in part.ids],
+            "ids": [token for part in segments for token in part.ids],
             "language": session.language,
             "segments": [
                 {"start": part.start_s, "end": part.end_s, "text": part.text, "ids": list(part.ids)}

@@ -13,7 +13,7 @@ PATIENCE_S = 3.0
 
 
 @dataclass(frozen=True)
-class Pair:
+class SideBySide:
     """One thing in two ways.
 
     Attributes:
@@ -62,7 +62,7 @@ def in_turn(*decoders: Callable[[], Any]) -> list[Any]:
     ]
 
 
-def side_by_side(what: str, pairs: Sequence[Pair]) -> Any:
+def side_by_side(what: str, pairs: Sequence[SideBySide]) -> Any:
     """A row per pair.
 
     Args:
@@ -100,7 +100,7 @@ def side_by_side(what: str, pairs: Sequence[Pair]) -> Any:
     return table
 
 
-def speed(pairs: Sequence[Pair]) -> float | None:
+def speed(pairs: Sequence[SideBySide]) -> float | None:
     """The time of plain decoding over that of speculative decoding, both of all pairs together."""
     plain_s = sum(pair.plain.report.decode_seconds for pair in pairs)
     ours_s = sum(pair.ours.report.decode_seconds for pair in pairs)

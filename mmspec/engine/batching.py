@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from mmspec.engine.work import Steps, Work
-from mmspec.kernels import Lanes
+from mmspec.kernels import WorkerPool
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ _Running = dict[int, tuple[Steps[T], Work]]
 """Requests that have begun, by number, with what each needs next."""
 
 
-def run_together(requests: Iterable[Steps[T]], width: int) -> Iterator[tuple[int, T | Exception]]:
+def run_batched(requests: Iterable[Steps[T]], width: int) -> Iterator[tuple[int, T | Exception]]:
     """Run requests side by side, `width` of them at a time; a free place is filled at once.
 
     Yields:
@@ -33,17 +33,17 @@ def run_together(requests: Iterable[Steps[T]], width: int) -> Iterator[tuple[int
     """
     waiting = enumerate(requests)
     running: _Running[T] = {}
-    lanes: Lanes[Tensor] = Lanes()
+    workers: WorkerPool[Tensor] = WorkerPool()
     try:
-        with lanes:
+        with workers:
             while True:
                 while len(running) < width and (upcoming := next(waiting, None)) is not None:
                     yield from _advance(running, *upcoming, None)
                 if not running:
                     return
                 here = [number for number, (_, work) in running.items() if not work.apart]
-                _start(lanes, running, beside=bool(here))
-                for number, result in _results(lanes, running, here):
+                _start(workers, running, beside=bool(here))
+                for number, result in _results(workers, running, here):
                     yield from _advance(running, number, running.pop(number)[0], result)
     finally:  # whoever stops listening leaves no state or kernel open
         for steps, _ in running.values():
@@ -70,44 +70,44 @@ def _advance(
         running[number] = steps, work
 
 
-def _start(lanes: Lanes[Tensor], running: _Running[T], *, beside: bool) -> None:
+def _start(workers: WorkerPool[Tensor], running: _Running[T], *, beside: bool) -> None:
     """Start what runs apart, as far as there are threads.
 
     It goes first: a pass is worth the more, the more requests have got as far as to share it.
     """
     apart = [number for number, (_, work) in running.items() if work.apart]
-    new = [number for number in apart if number not in lanes.running]
+    new = [number for number in apart if number not in workers.running]
     if not new:
         return
-    threads = max(1, lanes.free // (len(new) + beside))
-    for number in new[: lanes.free]:
+    threads = max(1, workers.free // (len(new) + beside))
+    for number in new[: workers.free]:
         work = running[number][1]
-        lanes.start(number, partial(_alone, work), threads)
+        workers.start(number, partial(_alone, work), threads)
 
 
 def _alone(work: Work) -> Tensor:
-    return work.run_together([work])[0]
+    return work.run_batched([work])[0]
 
 
 def _results(
-    lanes: Lanes[Tensor], running: _Running[T], here: Sequence[int]
+    workers: WorkerPool[Tensor], running: _Running[T], here: Sequence[int]
 ) -> Iterator[tuple[int, Tensor | BaseException]]:
     """Run what the requests in `here` need, one pass for each kind, unless no thread is free.
 
     Yields:
         (a request's number, its result): of these passes, and of what has ended apart meanwhile.
     """
-    groups = _by_kind(running, here) if lanes.free else []
+    groups = _by_kind(running, here) if workers.free else []
     for group in groups:
         works = [running[number][1] for number in group]
-        with lanes.beside(), _shared_out(lanes, running, works):
+        with workers.beside(), _shared_out(workers, running, works):
             results = _run_group(works)
         yield from zip(group, results, strict=True)
     if groups:
-        ended = lanes.ended(waiting=False)
+        ended = workers.ended(waiting=False)
     else:
-        with _shared_out(lanes, running, []):
-            ended = lanes.ended(waiting=True)
+        with _shared_out(workers, running, []):
+            ended = workers.ended(waiting=True)
     yield from ended
 
 
@@ -122,19 +122,21 @@ def _by_kind(running: _Running[T], numbers: Sequence[int]) -> list[list[int]]:
 def _run_group(works: Sequence[Work]) -> Sequence[Tensor | Exception]:
     """Results of one forward for all."""
     try:
-        return works[0].run_together(works)
+        return works[0].run_batched(works)
     except Exception as error:
         return [error] * len(works)
 
 
 @contextmanager
-def _shared_out(lanes: Lanes[Tensor], running: _Running[T], here: Sequence[Work]) -> Iterator[None]:
+def _shared_out(
+    workers: WorkerPool[Tensor], running: _Running[T], here: Sequence[Work]
+) -> Iterator[None]:
     """Charge the seconds inside to all whose work they are: by threads, and evenly in a pass."""
     parties: list[tuple[Sequence[Work], int]] = [
-        ([running[number][1]], threads) for number, threads in lanes.running.items()
+        ([running[number][1]], threads) for number, threads in workers.running.items()
     ]
     if here:
-        parties.append((here, max(1, lanes.free)))
+        parties.append((here, max(1, workers.free)))
     now = parties[0][0][0].clock.now
     start = now()
     yield

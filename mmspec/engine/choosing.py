@@ -1,4 +1,4 @@
-"""How a unit is chosen: the acceptance rule of a request and the randomness behind it."""
+"""How a token is chosen: the acceptance rule of a request and the randomness behind it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from mmspec import acceptance
 from mmspec.acceptance.frames import FREE, FrameProposal
 from mmspec.acceptance.groups import Approximate
-from mmspec.engine.lossy import Approximating
+from mmspec.engine.lossy import LossyLedger
 from mmspec.engine.processing import Processors
 from mmspec.errors import ModelError, OptionError
 from mmspec.prefix import Prefix
@@ -23,10 +23,11 @@ RULES = ("auto", "greedy", "keyed", "block", "frame", "token")
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How units are drawn.
+    """How tokens are drawn.
 
     Attributes:
-        sample: draw from the law (temperature and the like are processors); else take its mode.
+        sample: draw from the distribution (temperature and the like are processors); else take its
+            mode.
         seed: key of the noise: the same ids for every drafter, and for none. None: fresh noise.
         rule: "auto", or one of the acceptance rules by name; "frame" is for frames of codes only,
             and "token" means code by code there.
@@ -61,7 +62,7 @@ class Sampling:
     def _check_approximate(self) -> None:
         why = None
         if not self.sample:
-            why = "greedy decoding has no law to stay near to: sample, or decode exactly"
+            why = "greedy decoding has no distribution to stay near to: sample, or decode exactly"
         elif self.seed is not None:
             why = "a seed promises the same codes for every drafter: leave it out"
         elif self.rule != "auto":
@@ -94,17 +95,17 @@ class AcceptanceSampler:
     def __init__(self, sampling: Sampling, device: torch.device) -> None:
         if sampling.rule == "frame":
             raise OptionError(
-                "rule 'frame' judges frames of codes, here one unit is decided at once"
+                "rule 'frame' judges frames of codes, here one token is decided at once"
             )
         self._sampling, self._device = sampling, device
         # Fresh noise still follows torch.manual_seed, as transformers' sampling does.
         self._generator = torch.Generator(device)
         self._generator.manual_seed(int(torch.randint(1 << 62, ())) if sampling.sample else 0)
-        self.approximating = Approximating(sampling.approximate, codebooks=1)
+        self.lossy = LossyLedger(sampling.approximate, codebooks=1)
 
     def rule(self, proposal: Proposal) -> str:
         """The name of the rule that this proposal is judged by."""
-        if self.approximating.allowance > 0:
+        if self.lossy.allowance > 0:
             return "grouped"
         if self._sampling.rule != "auto":
             return self._sampling.rule
@@ -115,7 +116,7 @@ class AcceptanceSampler:
         )
 
     def laid_out(self, proposal: Proposal, prefix: Prefix[int]) -> Proposal:
-        """The proposal as the target is to read it: as it is, no unit is forced."""
+        """The proposal as the target is to read it: as it is, no token is forced."""
         return proposal
 
     def decide(
@@ -124,37 +125,38 @@ class AcceptanceSampler:
         """Judge a proposal.
 
         Args:
-            rows: processed laws `[n + 1, V]` of the n drafted units and the one after them; in a
-                tree, row 0 behind the prefix and row `i + 1` behind unit i.
-            proposal: the drafted units.
+            rows: processed distributions `[n + 1, V]` of the n drafted tokens and the one after
+                them; in a tree, row 0 behind the prefix and row `i + 1` behind token i.
+            proposal: the drafted tokens.
             prefix: what was committed before them.
 
         Returns:
-            (indices of the accepted units, the recovered or bonus unit). One host synchronisation.
+            (indices of the accepted tokens, the recovered or bonus token). One host
+            synchronisation.
 
         Raises:
-            ModelError: a unit would have to be drawn from a row that is no law.
+            ModelError: a token would have to be drawn from a row that is no distribution.
         """
         start = len(prefix)
-        self.approximating.begin(start - prefix.prompt_length)
+        self.lossy.begin(start - prefix.prompt_length)
         if proposal.parents is not None:
             own = self._own_choices(rows, proposal, start)
-            choices, drawn = torch.stack((own, self._lawful(rows))).tolist()
-            path, unit = acceptance.walk(choices, proposal.ids, proposal.parents)
+            choices, drawn = torch.stack((own, self._defined(rows))).tolist()
+            path, token = acceptance.walk(choices, proposal.ids, proposal.parents)
             for depth, row in enumerate([0, *(index + 1 for index in path)]):
                 check_drawn(drawn[row], start + depth)
         elif self.rule(proposal) == "grouped":
             return self._decide_by_groups(rows, proposal)
         else:
-            accepted, unit = self._decide_chain(rows, proposal, start)
+            accepted, token = self._decide_chain(rows, proposal, start)
             path = tuple(range(accepted))
-        self.approximating.judged_exactly(len(path) + 1)
-        return path, unit
+        self.lossy.judged_exactly(len(path) + 1)
+        return path, token
 
     def _decide_by_groups(self, rows: Tensor, proposal: Proposal) -> tuple[tuple[int, ...], int]:
-        """Units as frames of one code."""
+        """Tokens as frames of one code."""
         ids, probs = torch.tensor(proposal.ids, dtype=torch.long), proposal.draft_probs
-        decision = self.approximating.judge(
+        decision = self.lossy.judge(
             FrameProposal(
                 rows[:, None],
                 ids.view(len(proposal), 1).to(rows.device),
@@ -179,11 +181,13 @@ class AcceptanceSampler:
         count, device = len(proposal), rows.device
         ids = torch.tensor([proposal.ids], dtype=torch.long, device=device).view(1, count)
         lengths = torch.tensor([count], device=device)
-        rule, laws = self.rule(proposal), rows.unsqueeze(0)
+        rule, distributions = self.rule(proposal), rows.unsqueeze(0)
         if rule == "greedy":
-            decision = acceptance.greedy(laws, ids, lengths)
+            decision = acceptance.greedy(distributions, ids, lengths)
         elif rule == "keyed":
-            decision = acceptance.keyed(laws, ids, lengths, self._noise(rows, start).unsqueeze(0))
+            decision = acceptance.keyed(
+                distributions, ids, lengths, self._noise(rows, start).unsqueeze(0)
+            )
         else:
             probs = proposal.draft_probs
             judge = acceptance.block if rule == "block" else acceptance.token
@@ -191,17 +195,18 @@ class AcceptanceSampler:
                 (1, count + 1), dtype=torch.float64, device=device, generator=self._generator
             )
             probs = None if probs is None else probs[None].to(device)
-            decision = judge(laws, ids, lengths, probs, coins)
-        lawful = self._lawful(rows).cumprod(0)[decision.accepted]
-        parts = torch.stack((decision.accepted, decision.next_ids, lawful))
-        accepted, unit, drawn = parts.flatten().tolist()
+            decision = judge(distributions, ids, lengths, probs, coins)
+        defined = self._defined(rows).cumprod(0)[decision.accepted]
+        parts = torch.stack((decision.accepted, decision.next_ids, defined))
+        accepted, token, drawn = parts.flatten().tolist()
         check_drawn(drawn, start + accepted)
-        return accepted, unit
+        return accepted, token
 
-    def _lawful(self, rows: Tensor) -> Tensor:
+    def _defined(self, rows: Tensor) -> Tensor:
         """Whether something can be drawn from each row, int64 `[n]`; greedy decoding draws nothing.
 
-        A row without a finite highest score is no law: everything is forbidden, or a score is NaN.
+        A row without a finite highest score is no distribution: everything is forbidden, or a score
+        is NaN.
         """
         if not self._sampling.sample:
             return torch.ones(len(rows), dtype=torch.long, device=rows.device)
@@ -210,25 +215,27 @@ class AcceptanceSampler:
     def pick(
         self, row: Tensor, prefix: Prefix[int], drafted: Sequence[int]
     ) -> tuple[int, Tensor | None]:
-        """Draw a unit behind drafted ones: (unit, its law, None where one-hot)."""
+        """Draw a token behind drafted ones: (token, its distribution, None where one-hot)."""
         if not self._sampling.sample:
             return int(row.argmax()), None
         if self._sampling.seed is not None:
             position = len(prefix) + len(drafted)
             return int((row + self._noise(row[None], position)[0]).argmax()), None
-        law = row.double().softmax(-1)
-        return int(torch.multinomial(law, 1, generator=self._generator)), law
+        distribution = row.double().softmax(-1)
+        return int(torch.multinomial(distribution, 1, generator=self._generator)), distribution
 
     def picker(self, processors: Processors, prefix: Prefix[int]) -> Pick:
-        """How a drafter draws one unit after the other behind a prefix: as the target would."""
+        """How a drafter draws one token after the other behind a prefix: as the target would."""
         drafted: list[int] = []
 
         def pick(row: Tensor, offset: int) -> tuple[int, Tensor | None]:
             prefix.show_draft(drafted)
             row = row.to(self._device)  # a drafter may live on another one
-            unit, law = self.pick(processors.single(row, prefix, drafted), prefix, drafted)
-            drafted.append(unit)
-            return unit, law
+            token, distribution = self.pick(
+                processors.single(row, prefix, drafted), prefix, drafted
+            )
+            drafted.append(token)
+            return token, distribution
 
         return pick
 
@@ -242,7 +249,7 @@ class AcceptanceSampler:
 
 
 def check_drawn(drawn: bool | int, position: int) -> None:
-    """Raise where a unit was drawn from no law, as transformers' sampling does.
+    """Raise where a token was drawn from no distribution, as transformers' sampling does.
 
     Raises:
         ModelError: says where.
@@ -251,5 +258,5 @@ def check_drawn(drawn: bool | int, position: int) -> None:
         raise ModelError(
             f"there is nothing to draw from at position {position}: expected a score that is a "
             "finite number, found all of them -inf, or NaN (do logits processors forbid every "
-            "unit? does the model overflow in its dtype?)"
+            "token? does the model overflow in its dtype?)"
         )

@@ -12,7 +12,7 @@ from mmspec.acceptance.groups import Approximate, Groups
 from mmspec.errors import OptionError
 
 
-class Approximating:
+class LossyLedger:
     """Judges by groups of similar codes, and keeps account of the distance step by step.
 
     Steps that were judged but never committed are forgotten when the next round begins.

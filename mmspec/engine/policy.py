@@ -1,7 +1,7 @@
-"""How many units to draft: a fixed number, or what measured costs and survival say pays.
+"""How many tokens to draft: a fixed number, or what measured costs and survival say pays.
 
-Expected units per round with γ drafted: E(γ) = 1 + Σ S_i, S_i the product of the conditional
-acceptances up to offset i. Its price in ordinary steps: γ·c + v(γ), c the drafter's cost per unit,
+Expected tokens per round with γ drafted: E(γ) = 1 + Σ S_i, S_i the product of the conditional
+acceptances up to offset i. Its price in ordinary steps: γ·c + v(γ), c the drafter's cost per token,
 v the target's for the block. Speculation pays where E(γ) > γ·c + v(γ) (Leviathan et al. 2023,
 section 3, in the form that needs no i.i.d. assumption); γ is the argmax of the ratio.
 """
@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from mmspec.engine.costs import MEMORY, BlockCosts, typical
 from mmspec.errors import OptionError
-from mmspec.proposals.acceptance_rate import EXPECTED_UNITS, AcceptanceRate, emitted_units
+from mmspec.proposals.acceptance_rate import EXPECTED_TOKENS, AcceptanceRate, emitted_tokens
 from mmspec.proposals.base import Outlook
 from mmspec.report.trace import Round
 
@@ -26,11 +26,11 @@ MARGIN = 1.02
 BRANCH_MARGIN = 1.05
 """Predicted gain that one more branch must promise: large blocks are seldom measured."""
 FIRST_PROBE = 16
-"""Units decoded without speculation before it is tried again; doubles at every try."""
+"""Tokens decoded without speculation before it is tried again; doubles at every try."""
 
 
 class Plan(NamedTuple):
-    """What is to be drafted: so many continuations of so many units each (0: an ordinary step)."""
+    """What is to be drafted: so many continuations of so many tokens each (0: an ordinary step)."""
 
     depth: int
     branches: int = 1
@@ -43,7 +43,7 @@ class Policy(Protocol):
     """Chooses γ for the next round, and how many continuations of that length."""
 
     def choose(self, outlook: Outlook, cost_prior: float, room: int) -> Plan:
-        """What to draft now, at most `room` units in a row."""
+        """What to draft now, at most `room` tokens in a row."""
         ...
 
     def observe(self, done: Round) -> None:
@@ -86,12 +86,12 @@ class AdaptivePolicy:
 
     Args:
         costs: the target's costs by block size, kept up to date by the sessions that it serves.
-        most: units drafted at most.
+        most: tokens drafted at most.
     """
 
     costs: BlockCosts = field(default_factory=BlockCosts)
     most: int = CANDIDATES[-1]
-    _survival: AcceptanceRate = field(default_factory=AcceptanceRate)
+    _acceptance_rate: AcceptanceRate = field(default_factory=AcceptanceRate)
     _draft_s: dict[str, deque[float]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=MEMORY))
     )
@@ -114,13 +114,13 @@ class AdaptivePolicy:
         return Plan(1)
 
     def _repays(self, opening_s: float, gain: float, room: int) -> bool:
-        """Whether a gain on the units to be expected is worth what opening the drafter takes."""
+        """Whether a gain on the tokens to be expected is worth what opening the drafter takes."""
         if opening_s <= 0:
             return True
         step = self.costs.seconds(1)
         if step is None or gain <= 1:
             return False  # an ordinary step comes first, and says what a step is worth
-        return min(room, EXPECTED_UNITS) * step * (1 - 1 / gain) > opening_s
+        return min(room, EXPECTED_TOKENS) * step * (1 - 1 / gain) > opening_s
 
     def gain(self, outlook: Outlook, cost_prior: float, gamma: int, branches: int = 1) -> float:
         """Expected speed over ordinary decoding at γ: E(γ) / (γ·c + v(γ))."""
@@ -142,7 +142,7 @@ class AdaptivePolicy:
         """(expected gain, plan) for rising γ; the survivals are added up once for all of them."""
         step, drafted_s = self.costs.seconds(1), self._draft_s[outlook.context]
         draft = typical(drafted_s) / step if drafted_s and step else cost_prior
-        lengths = emitted_units(self._survival.expect(outlook), branches)
+        lengths = emitted_tokens(self._acceptance_rate.expect(outlook), branches)
         for gamma, expected in enumerate(itertools.islice(lengths, max(gammas, default=0)), 1):
             if gamma in gammas:
                 cost = gamma * draft + self.costs.relative(gamma * branches + 1)
@@ -158,7 +158,7 @@ class AdaptivePolicy:
             self._idle += len(done.emitted)
             return
         self._draft_s[done.context].append(done.draft_s / done.depth)
-        self._survival.observe(
+        self._acceptance_rate.observe(
             done.context,
             accepted=done.accepted,
             judged=done.judged,

@@ -68,7 +68,7 @@ MEMORYLESS: set[type[LogitsProcessor]] = {
 """transformers' processors that are functions of the prefix: nothing to restore."""
 
 OBSERVERS: set[type[LogitsProcessor]] = set()
-"""Processors that note something at the first unit and never change a row; drafters do without.
+"""Processors that note something at the first token and never change a row; drafters do without.
 Adapters add theirs."""
 
 
@@ -108,17 +108,17 @@ def _suppress_at_begin(processor: Any) -> BlockForm:
 
 
 class _Suppressed:
-    """Units that a processor forbids; none, or some that there are no rows for, are nothing bad."""
+    """Tokens that a processor forbids; none, or some that there are no rows for, are nothing bad."""
 
-    def __init__(self, units: Tensor) -> None:
-        self._units, self._at = units, torch.empty(0, dtype=torch.long)
+    def __init__(self, tokens: Tensor) -> None:
+        self._tokens, self._at = tokens, torch.empty(0, dtype=torch.long)
         self._rows: tuple[int, torch.device] | None = None
 
     def in_rows(self, rows: Tensor) -> Tensor:
         """Columns of `rows` to be forbidden."""
         kind = rows.shape[-1], rows.device
-        if kind != self._rows:  # once: looking at the units waits for the device
-            known = self._units.long()  # of none, transformers makes floats
+        if kind != self._rows:  # once: looking at the tokens waits for the device
+            known = self._tokens.long()  # of none, transformers makes floats
             self._at = known[(known >= 0) & (known < kind[0])].to(rows.device)
             self._rows = kind
         return self._at
@@ -225,7 +225,8 @@ class Processors:
     def __call__(
         self, rows: Tensor, prefix: Prefix, drafted: Sequence[int], skipped: int = 0
     ) -> Tensor:
-        """Process `rows` `[n, V]`: row i is the law behind the prefix and `drafted[:skipped + i]`.
+        """Process `rows` `[n, V]`: row i is the distribution behind the prefix and
+        `drafted[:skipped + i]`.
 
         The prefix must be showing the draft (`Prefix.show_draft`). Rows may be written to. Fewer
         rows come back (at least one) where a memory turns out to be past copying on the way.

@@ -1,8 +1,8 @@
 """One request being decoded: propose, verify, commit, round after round.
 
-The state holds every committed unit but the last: that one is fed together with the next block,
-so that a round costs one target forward. Only the first round has nothing to feed; the law of its
-first unit is the row that the prefill left behind.
+The state holds every committed token but the last: that one is fed together with the next block,
+so that a round costs one target forward. Only the first round has nothing to feed; the distribution
+of its first token is the row that the prefill left behind.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NOTHING = Outlook("none", 0.0, 0.0, 0)
 
 @dataclass
 class Scores:
-    """Rows of the emitted units, where they were asked for (transformers' `output_scores`)."""
+    """Rows of the emitted tokens, where they were asked for (transformers' `output_scores`)."""
 
     processed: list[Tensor]
     raw: list[Tensor]
@@ -49,13 +49,13 @@ class Session:
             `[1, 2 K, V]` where they come in pairs for guidance.
         drafter: proposes, or None.
         policy: chooses γ.
-        chooser: the acceptance rule and its randomness.
+        sampler: the acceptance rule and its randomness.
         processors: logits processors of the request.
         stops: where the output ends.
         clock: counts seconds by phase.
         costs: learns what the target's blocks cost; may be shared by many sessions.
         tally: counts rounds; goes on counting where a request takes several sessions.
-        streamer: gets committed units, one by one.
+        streamer: gets committed tokens, one by one.
         scores: collects rows where not None.
 
     A round that raises leaves the committed prefix and the target's state as they were, so the
@@ -71,7 +71,7 @@ class Session:
         *,
         drafter: Drafter | None,
         policy: Policy,
-        chooser: AcceptanceSampler,
+        sampler: AcceptanceSampler,
         processors: Processors,
         stops: Stops,
         clock: Clock,
@@ -92,7 +92,7 @@ class Session:
         self.costs = BlockCosts() if costs is None else costs
         self.finish_reason: str | None = None if stops.room(self.prefix) else "length"
         self._target, self._first_row = target, first_row
-        self._drafter, self._policy, self._chooser = drafter, policy, chooser
+        self._drafter, self._policy, self._sampler = drafter, policy, sampler
         self._processors, self._stops = processors, stops
         self._draft_processors: Processors | None = None
         self._streamer, self._scores = streamer, scores
@@ -100,7 +100,7 @@ class Session:
             self._dismiss_drafter(f"decoded without speculation: {processors.refuses_blocks}")
 
     def __iter__(self) -> Iterator[int]:
-        """Committed units as they come."""
+        """Committed tokens as they come."""
         while self.finish_reason is None:
             yield from self.round()
 
@@ -113,7 +113,7 @@ class Session:
         return self.prefix.emitted
 
     def round(self) -> tuple[int, ...]:
-        """One transaction: propose, verify, commit. Returns the units that it emitted.
+        """One transaction: propose, verify, commit. Returns the tokens that it emitted.
 
         After the output's end there is nothing left to do, and nothing is emitted.
         """
@@ -138,12 +138,12 @@ class Session:
             with self.clock("verify"):
                 raw, rows = self._rows(scored, proposal)
                 proposal = proposal.crop(len(rows) - 1)
-                path, unit = self._chooser.decide(rows, proposal, self.prefix)
+                path, token = self._sampler.decide(rows, proposal, self.prefix)
             verify_s += self.clock.last
-            units = (*(proposal.ids[index] for index in path), unit)
-            behind = [0, *(index + 1 for index in path)]  # the rows that the units were drawn from
+            tokens = (*(proposal.ids[index] for index in path), token)
+            behind = [0, *(index + 1 for index in path)]  # the rows that the tokens were drawn from
             kept, reason = self._stops.cut(
-                self._showing(units), units, self._scores_with(rows, behind)
+                self._showing(tokens), tokens, self._scores_with(rows, behind)
             )
         except BaseException:
             self._target.state.restore(mark)
@@ -153,7 +153,7 @@ class Session:
         with self.clock("reconcile"):
             # Who proposed is named also where it has been dismissed since.
             name = "none" if asked is None else asked.name
-            done = self._done(name, outlook, proposal, path[:kept], units[:kept], len(ids))
+            done = self._done(name, outlook, proposal, path[:kept], tokens[:kept], len(ids))
             done = replace(done, draft_s=draft_s, verify_s=verify_s)
             agreed = len(self.prefix) + done.accepted
             self._commit(done, tree=proposal.parents is not None)
@@ -168,7 +168,7 @@ class Session:
 
     def _propose(self) -> tuple[Outlook, Proposal]:
         """What the drafter offers within the room that is left; nothing if it fails."""
-        room = self._stops.room(self.prefix) - 1  # the recovered or bonus unit takes a place
+        room = self._stops.room(self.prefix) - 1  # the recovered or bonus token takes a place
         drafter = self._drafter
         if drafter is None or room < 1:
             return NOTHING, Proposal()
@@ -184,8 +184,8 @@ class Session:
             else:
                 proposal = drafter.propose_tree(self.prefix, plan.depth, plan.branches)
             proposal.check(plan.depth, self._target.vocab_size, plan.branches)
-            proposal = self._chooser.laid_out(proposal, self.prefix)
-            proposal = proposal.until(self._stops.stop_units)
+            proposal = self._sampler.laid_out(proposal, self.prefix)
+            proposal = proposal.until(self._stops.stop_tokens)
             # Side branches take room in the state that no output will ever fill.
             return outlook, proposal.crop(self._target.capacity - len(self.prefix))
         except Exception as error:  # a drafter may fail in any way; the output goes on without it
@@ -194,7 +194,7 @@ class Session:
 
     @property
     def _has_pending(self) -> bool:
-        """Whether the last committed unit still has to be fed (all but the first round)."""
+        """Whether the last committed token still has to be fed (all but the first round)."""
         return self._target.state.length < len(self.prefix)
 
     def _block(self, proposal: Proposal) -> tuple[list[int], list[int] | None]:
@@ -207,7 +207,7 @@ class Session:
         return [*pending, *proposal.ids], parents
 
     def _rows(self, scored: Tensor | None, proposal: Proposal) -> tuple[Tensor, Tensor]:
-        """The laws behind the prefix and behind every drafted unit: (raw, processed)."""
+        """The distributions behind the prefix and behind every drafted token: (raw, processed)."""
         if scored is None:
             raw = self._first_row
         elif len(scored) == len(proposal):  # the first round: nothing was pending
@@ -226,11 +226,11 @@ class Session:
             self.prefix.show_draft(proposal.ids)
             return self._processors(rows, self.prefix, proposal.ids)
         done = rows.clone()
-        for number, (units, chain) in enumerate(proposal.runs()):
+        for number, (tokens, chain) in enumerate(proposal.runs()):
             behind = [0] * (number == 0) + [index + 1 for index in chain]
-            self.prefix.show_draft(units)
-            skipped = len(units) + 1 - len(behind)
-            done[behind] = self._processors(rows[behind], self.prefix, units, skipped)
+            self.prefix.show_draft(tokens)
+            skipped = len(tokens) + 1 - len(behind)
+            done[behind] = self._processors(rows[behind], self.prefix, tokens, skipped)
         return done
 
     def _done(
@@ -239,18 +239,18 @@ class Session:
         outlook: Outlook,
         proposal: Proposal,
         path: tuple[int, ...],
-        units: tuple[int, ...],
+        tokens: tuple[int, ...],
         block: int,
     ) -> Round:
-        """What the round did. A unit that a stop cut off was neither kept nor judged."""
+        """What the round did. A token that a stop cut off was neither kept nor judged."""
         roots = proposal.roots
         return Round(
             drafter=drafter,
             context=outlook.context,
             proposal=proposal.ids,
             path=path,
-            emitted=units,
-            rejected=proposal.goes_on_behind(path) and len(units) > len(path),
+            emitted=tokens,
+            rejected=proposal.goes_on_behind(path) and len(tokens) > len(path),
             depth=proposal.depth,
             branches=len(roots),
             branch=roots.index(path[0]) if path else None,
@@ -260,7 +260,7 @@ class Session:
         )
 
     def _commit(self, done: Round, *, tree: bool) -> None:
-        """Make the emitted units part of the prefix, and nothing else part of any state."""
+        """Make the emitted tokens part of the prefix, and nothing else part of any state."""
         state = self._target.state
         if tree:
             state.keep_path(state.length - len(done.proposal), done.path)
@@ -281,8 +281,8 @@ class Session:
             except Exception as error:  # as in _propose
                 self._dismiss_drafter(_dismissed(error), self._drafter.without_failed())
 
-    def _showing(self, units: Sequence[int]) -> Prefix:
-        self.prefix.show_draft(units)
+    def _showing(self, tokens: Sequence[int]) -> Prefix:
+        self.prefix.show_draft(tokens)
         return self.prefix
 
     def _scores_with(self, rows: Tensor, behind: list[int]) -> Callable[[int], ScoresSoFar] | None:
@@ -295,7 +295,7 @@ class Session:
         """How the drafter draws: the request's processors (a copy) and its randomness."""
         if self._draft_processors is None or self._processors.has_memory:
             self._draft_processors = self._processors.fork()
-        return self._chooser.picker(self._draft_processors, self.prefix)
+        return self._sampler.picker(self._draft_processors, self.prefix)
 
     def _keep_scores(self, raw: Tensor, rows: Tensor, behind: list[int]) -> None:
         if self._scores is not None:
@@ -304,8 +304,8 @@ class Session:
 
     def _stream(self, emitted: Sequence[int]) -> None:
         if self._streamer is not None:
-            for unit in emitted:
-                self._streamer.put(torch.tensor([unit]))
+            for token in emitted:
+                self._streamer.put(torch.tensor([token]))
 
     def _dismiss_drafter(self, why: str, left: Drafter | None = None) -> None:
         if self._drafter is not None:

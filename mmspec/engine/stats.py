@@ -20,7 +20,7 @@ class RequestStats:
 
     Attributes:
         clock: seconds by phase.
-        tally: rounds and units.
+        tally: rounds and tokens.
         target_forwards: forward passes of the target, prompts included.
         drafter_forwards: forward passes of drafters.
         depth_forwards: passes down the codebooks of frames, of the target's depth decoder.
@@ -32,7 +32,7 @@ class RequestStats:
         finish_reason: of the latest session.
         codes: of the sessions whose steps decide frames.
         notes: what is to be known beside the figures, each once.
-        spent: distance from the target's law by emitted step; all 0 where judged exactly.
+        spent: distance from the target's distribution by emitted step; all 0 where judged exactly.
     """
 
     clock: Clock
@@ -99,7 +99,7 @@ class RequestStats:
     def _predicted(self, costs: BlockCosts) -> float | None:
         """Ordinary steps that the output would have taken, over what it cost in such steps.
 
-        A session's first unit comes from its prefill, drafted or not, and takes no step.
+        A session's first token comes from its prefill, drafted or not, and takes no step.
         """
         step, tally = costs.seconds(1), self.tally
         if not step:

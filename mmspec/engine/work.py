@@ -44,7 +44,7 @@ class Work(Protocol):
         """Run it by itself, on the request's clock."""
         ...
 
-    def run_together(self, works: Sequence[Any]) -> list[Tensor]:
+    def run_batched(self, works: Sequence[Any]) -> list[Tensor]:
         """Run it with others of its kind, itself among them; no clock is touched."""
         ...
 

@@ -6,4 +6,4 @@ from mmspec.kernels.packed import packing_pays as packing_pays
 from mmspec.kernels.packed import worth_packing as worth_packing
 from mmspec.kernels.plain import first_oddity as first_oddity
 from mmspec.kernels.plain import oddity as oddity
-from mmspec.kernels.worker_pool import Lanes as Lanes
+from mmspec.kernels.worker_pool import WorkerPool as WorkerPool

@@ -16,7 +16,7 @@ import torch
 T = TypeVar("T")
 
 
-class Lanes(Generic[T]):
+class WorkerPool(Generic[T]):
     """Runs calls beside the caller's thread, each on some of torch's CPU threads.
 
     Use it with `with`: at its end it waits for the calls that are still running.

@@ -83,7 +83,7 @@ def _from_run(
 
 def _hypothesis(entry: dict[str, Any], same_target: bool) -> Hypothesis | None:
     if same_target and entry.get("ids"):
-        return tuple(int(unit) for unit in entry["ids"])
+        return tuple(int(token) for token in entry["ids"])
     text = entry.get("text")
     return str(text).strip() or None if text is not None else None
 

@@ -62,7 +62,7 @@ def _facts(report: Report) -> list[tuple[str, object]]:
             f"{report.encoder_runs}, drafter's own {report.drafter_encoder_runs}",
         ),
         (
-            "units",
+            "tokens",
             f"accepted {report.accepted} of {report.proposed} proposed "
             f"({percent(report.draft_acceptance_rate)}), recovered {report.recovered}, "
             f"bonus {report.bonus}",
@@ -94,7 +94,7 @@ def _facts(report: Report) -> list[tuple[str, object]]:
 
 def _of_class(share: ClassShare) -> str:
     return (
-        f"{share.units} units, accepted {share.accepted} of {share.accepted + share.recovered} "
+        f"{share.tokens} tokens, accepted {share.accepted} of {share.accepted + share.recovered} "
         f"judged ({percent(share.acceptance_rate)}), mean drop {share.mean_drop:.1f} nats"
     )
 
@@ -103,8 +103,8 @@ def _exactness(report: Report) -> str | Text:
     levels = {
         "L0": "the ids of ordinary decoding (L0)",
         "L1": "the ids of this seed, whatever drafts (L1)",
-        "L2": "the target's law (L2)",
-        "L3": "another law than the target's (L3)",
+        "L2": "the target's distribution (L2)",
+        "L3": "another distribution than the target's (L3)",
     }
     level = levels.get(report.parity, report.parity)
     return f"exact: {level}" if report.exact else plain_text(f"approximate: {level}", "yellow")
@@ -254,7 +254,7 @@ def _compared(comparison: Any) -> list[Text]:
 def _difference(difference: Any) -> str:
     if difference is None:
         return ""
-    ours, peer = ("end" if unit is None else unit for unit in (difference.ours, difference.peer))
+    ours, peer = ("end" if token is None else token for token in (difference.ours, difference.peer))
     gap = "gap unknown" if difference.gap is None else f"gap {difference.gap:.1e}"
     place = f"{difference.index}"
     if difference.codebook is not None:

@@ -20,7 +20,7 @@ class Token:
     """One id of the output, or one frame of ids.
 
     Attributes:
-        unit: that id, or frame.
+        token: that id, or frame.
         piece: how it looks.
         origin: how it was obtained.
         start_s: when it is said; None where nobody knows.
@@ -28,7 +28,7 @@ class Token:
         drop: nats that its log-probability loses without the conditioning.
     """
 
-    unit: int | Frame
+    token: int | Frame
     piece: Piece
     origin: Origin
     start_s: float | None = None
@@ -142,7 +142,7 @@ class PageData:
         return kinds[0] if kinds and kinds.count(kinds[0]) == len(kinds) else ANYTHING
 
 
-class Said(Protocol):
+class Shown(Protocol):
     """What a transcription, a description and a speech have in common."""
 
     @property
@@ -178,13 +178,13 @@ class Texts(Protocol):
         """A piece per id of an output."""
         ...
 
-    def alone(self, unit: Any) -> str:
+    def alone(self, token: Any) -> str:
         """An id by itself."""
         ...
 
 
 def decoding_of(
-    said: Said,
+    said: Shown,
     ids: Sequence[Any],
     texts: Texts,
     *,
@@ -226,7 +226,7 @@ def _row(number: int, done: Round, texts: Texts) -> RoundRow:
     return RoundRow(
         number=number,
         drafter=done.drafter,
-        drafted=tuple((texts.alone(unit), i in kept) for i, unit in enumerate(done.proposal)),
+        drafted=tuple((texts.alone(token), i in kept) for i, token in enumerate(done.proposal)),
         own=texts.alone(done.emitted[-1]) if has_own else None,
         rejected=done.rejected,
         branches=done.branches,

@@ -14,7 +14,7 @@ WIDEST, NARROWEST, PX_PER_S = 1030, 300, 110
 """Pixels of a strip: a short clip fits a phone, a long row can be scrolled in its own box."""
 
 LETTER_PX, GAP_PX = 6.6, 7.0
-LANES = 6
+WORKERS = 6
 """Rows of labels under a strip; what doesn't fit keeps its tick and loses its text."""
 
 PHASES = ("encode", "prefill", "draft", "verify", "reconcile", "post")
@@ -130,7 +130,7 @@ def ticks(start_s: float, end_s: float, px_per_s: float) -> tuple[tuple[float, s
 def _labels(
     heard: Sequence[Spoken], strip: Strip, px_per_s: float, width: int
 ) -> tuple[Label, ...]:
-    free = [0.0] * LANES
+    free = [0.0] * WORKERS
     labels = []
     for part in heard:
         x = (part.start_s - strip.start_s) * px_per_s
@@ -171,7 +171,7 @@ def clock(seconds: float) -> str:
 
 
 def by_offset(report: Report) -> list[Bar]:
-    """Of the proposals that reached an offset, the share whose unit there was right."""
+    """Of the proposals that reached an offset, the share whose token there was right."""
     pairs = zip(report.acceptance_by_offset, report.proposed_by_offset, strict=True)
     return [
         Bar(str(offset + 1), share, round(share * reached), reached)
@@ -198,7 +198,7 @@ def by_codebook(report: Report) -> list[Bar]:
 
 
 def by_length(report: Report) -> list[Bar]:
-    """Rounds with a proposal by the number of units that were kept of it."""
+    """Rounds with a proposal by the number of tokens that were kept of it."""
     lengths = report.accepted_length_histogram
     most, longest = max(lengths.values(), default=0), max(lengths, default=-1)
     # Gaps belong to the shape of a short histogram; of a long one they would be most of it.

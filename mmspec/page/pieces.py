@@ -66,11 +66,11 @@ class TokenTexts:
         pieces: list[Piece] = []
         waiting: list[int] = []
         decoder = TextPieces(self._tokenizer, self._time_begin)
-        for index, unit in enumerate(ids):
-            pieces.append(self._mark(unit) or Piece(PART))
-            if self._is_mark(unit):
+        for index, token in enumerate(ids):
+            pieces.append(self._mark(token) or Piece(PART))
+            if self._is_mark(token):
                 continue
-            text = "".join(decoder.add(unit))
+            text = "".join(decoder.add(token))
             waiting.append(index)
             if text:
                 pieces[index] = _shown(text)
@@ -79,24 +79,24 @@ class TokenTexts:
             pieces[index] = Piece(UNFINISHED, whole=UNFINISHED)
         return pieces
 
-    def alone(self, unit: int) -> str:
+    def alone(self, token: int) -> str:
         """A token by itself; its id where it is no whole character."""
-        if unit not in self._alone:
-            mark = self._mark(unit)
-            text = "" if mark else self._tokenizer.decode([unit])
+        if token not in self._alone:
+            mark = self._mark(token)
+            text = "" if mark else self._tokenizer.decode([token])
             if mark is None and (not text or UNFINISHED in text):
-                mark = Piece(f"⟨{unit}⟩")
-            self._alone[unit] = (mark or _shown(text)).text
-        return self._alone[unit]
+                mark = Piece(f"⟨{token}⟩")
+            self._alone[token] = (mark or _shown(text)).text
+        return self._alone[token]
 
-    def _is_mark(self, unit: int) -> bool:
-        return unit >= self._time_begin or unit in self._special
+    def _is_mark(self, token: int) -> bool:
+        return token >= self._time_begin or token in self._special
 
-    def _mark(self, unit: int) -> Piece | None:
-        if unit >= self._time_begin:
-            return Piece(f"{self._seconds(unit):.2f}", is_time=True)
-        if unit in self._special:
-            return Piece(str(self._tokenizer.convert_ids_to_tokens(unit)))
+    def _mark(self, token: int) -> Piece | None:
+        if token >= self._time_begin:
+            return Piece(f"{self._seconds(token):.2f}", is_time=True)
+        if token in self._special:
+            return Piece(str(self._tokenizer.convert_ids_to_tokens(token)))
         return None
 
 

@@ -29,8 +29,8 @@ SENTENCE_ENDS = ".?!。।؟\N{FULLWIDTH QUESTION MARK}\N{FULLWIDTH EXCLAMATION 
 PARITY = {
     "L0": "greedy: the ids are those of ordinary decoding, one by one.",
     "L1": "sampled with a seed: the same ids whatever drafts, and with no drafter.",
-    "L2": "sampled freely: the law of the output is the target's.",
-    "L3": "approximate: codes have another law than the target's.",
+    "L2": "sampled freely: the distribution of the output is the target's.",
+    "L3": "approximate: codes have another distribution than the target's.",
 }
 
 
@@ -125,7 +125,7 @@ def told(token: Token, source: str) -> str:
     """
     time = None if token.start_s is None else f"at {token.start_s:.2f} s"
     what = "a time" if token.piece.is_time else _quoted(token.piece.whole)
-    facts = [f"id {token.unit}", what, *_obtained(token), time, *_rests_on(token, source)]
+    facts = [f"id {token.token}", what, *_obtained(token), time, *_rests_on(token, source)]
     return " · ".join(fact for fact in facts if fact)
 
 

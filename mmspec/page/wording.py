@@ -19,7 +19,7 @@ class Wording:
         amount: how that is written, as a format of `%`.
         empty: of an output without tokens.
         phases: what runs in the phases that aren't the same for all.
-        unit: what one step of the target decides.
+        one_step: what one step of the target decides.
         otherwise: what makes of a token that it is syntactic.
     """
 
@@ -31,7 +31,7 @@ class Wording:
     amount: str
     empty: str
     phases: Mapping[str, str]
-    unit: str = "token"
+    one_step: str = "token"
     otherwise: str = "the language predicts"
 
 
@@ -86,7 +86,7 @@ SPOKEN = Wording(
         "prefill": "the prompt",
         "post": "codes to sound",
     },
-    unit="step",
+    one_step="step",
     otherwise="the codes before it predict",
 )
 

@@ -11,14 +11,14 @@ from mmspec.proposals.base import Outlook
 ROW_PRIOR = 0.06
 """Expected extra cost of one more row in a block, in ordinary steps, where nothing is measured."""
 
-EXPECTED_UNITS = 64
-"""Units that an output is expected to have still to come, where there is room for more."""
+EXPECTED_TOKENS = 64
+"""Tokens that an output is expected to have still to come, where there is room for more."""
 
 PRIOR_WEIGHT = 2.0
 """Observations that a drafter's own expectation counts for."""
 
 FADE = 0.9
-"""Weight that an observation keeps at each later one: what was seen some ten units ago is old."""
+"""Weight that an observation keeps at each later one: what was seen some ten tokens ago is old."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class AcceptanceRate:
     One may serve many requests: what it has learned is kept.
 
     Attributes:
-        passed: by context, how many units went by since something of it could have been proposed
+        passed: by context, how many tokens went by since something of it could have been proposed
             and another drafter had its turn. A switch counts them; nobody else needs to.
 
     Example:
@@ -67,7 +67,7 @@ class AcceptanceRate:
 
         Args:
             outlook: the drafter's own; one that was corrected already is returned as it is.
-            hope: accepted units to be added to what was really seen.
+            hope: accepted tokens to be added to what was really seen.
         """
         if outlook.corrected:
             return outlook
@@ -91,10 +91,10 @@ class AcceptanceRate:
 
         Args:
             context: of the outlook that it was made with.
-            accepted: how many drafted units were kept.
+            accepted: how many drafted tokens were kept.
             judged: how many in a row the target passed judgement on.
             branches: continuations that were proposed side by side.
-            branch: which of them the accepted units are from.
+            branch: which of them the accepted tokens are from.
         """
         for width in range(1, branches + 1) if judged else ():
             found = accepted > 0 and branch is not None and branch < width
@@ -103,17 +103,17 @@ class AcceptanceRate:
             self._rest[context].add(accepted - 1, judged - 1)
 
 
-def emitted_units(outlook: Outlook, branches: int = 1) -> Iterator[float]:
-    """Expected units of a round with 1, 2, … drafted in a row, recovered or bonus included.
+def emitted_tokens(outlook: Outlook, branches: int = 1) -> Iterator[float]:
+    """Expected tokens of a round with 1, 2, … drafted in a row, recovered or bonus included.
 
     Example:
         >>> import itertools
         >>> outlook = Outlook("any", first=0.5, rest=0.5, available=9)
-        >>> list(itertools.islice(emitted_units(outlook), 3))
+        >>> list(itertools.islice(emitted_tokens(outlook), 3))
         [1.5, 1.75, 1.875]
     """
-    expected, survival = 1.0, (outlook.first, *outlook.beside)[branches - 1]
+    expected, acceptance_rate = 1.0, (outlook.first, *outlook.beside)[branches - 1]
     while True:
-        expected += survival
-        survival *= outlook.rest
+        expected += acceptance_rate
+        acceptance_rate *= outlook.rest
         yield expected

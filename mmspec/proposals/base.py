@@ -1,4 +1,4 @@
-"""What a drafter is, what it proposes, and how it draws a unit the way the target would."""
+"""What a drafter is, what it proposes, and how it draws a token the way the target would."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from mmspec.errors import DraftError
 from mmspec.prefix import Prefix
 
 Pick = Callable[[Tensor, int], tuple[int, Tensor | None]]
-"""Draw a drafted unit from logits `[V]` at draft offset i: (unit, its law `[V]` or None).
+"""Draw a drafted token from logits `[V]` at draft offset i: (token, its distribution `[V]` or
+None).
 
 Processors and randomness are the request's own, so a drafter draws like the target would. The
-law is None where the unit is a function of the logits (greedy, keyed noise): one-hot.
+distribution is None where the token is a function of the logits (greedy, keyed noise): one-hot.
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proposal:
-    """Drafted units: one continuation, or a tree of several that share their beginnings.
+    """Drafted tokens: one continuation, or a tree of several that share their beginnings.
 
     Attributes:
-        ids: the units; in a chain the first to be decided first, in a tree parents before children.
-        draft_probs: `[len(ids), V]`, the laws that the units were really drawn from, or None for
-            a deterministic proposal.
-        parents: index of each unit's parent, -1 for the committed prefix; None for a chain.
+        ids: the tokens; in a chain the first to be decided first, in a tree parents before
+            children.
+        draft_probs: `[len(ids), V]`, the distributions that the tokens were really drawn from, or
+            None for a deterministic proposal.
+        parents: index of each token's parent, -1 for the committed prefix; None for a chain.
 
     Example:
         >>> tree = Proposal((7, 8, 9), parents=(-1, 0, -1))  # 7 8, or 9
@@ -45,7 +47,7 @@ class Proposal:
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """How many units lead to each unit, itself included."""
+        """How many tokens lead to each token, itself included."""
         if self.parents is None:
             return tuple(range(1, len(self.ids) + 1))
         depths: list[int] = []
@@ -55,27 +57,27 @@ class Proposal:
 
     @property
     def depth(self) -> int:
-        """Drafted units in a row, at most."""
+        """Drafted tokens in a row, at most."""
         return len(self.ids) if self.parents is None else max(self.depths, default=0)
 
     def crop(self, length: int) -> Proposal:
-        """The first `length` units. Lawful only where `length` doesn't depend on later units."""
+        """The first `length` tokens. Lawful only where `length` doesn't depend on later tokens."""
         if length >= len(self.ids):
             return self
         probs = None if self.draft_probs is None else self.draft_probs[:length]
         parents = None if self.parents is None else self.parents[:length]
         return Proposal(self.ids[:length], probs, parents)
 
-    def until(self, stop_units: Collection[int]) -> Proposal:
-        """Without what would follow a stop unit: it can't be emitted, so it isn't paid for."""
+    def until(self, stop_tokens: Collection[int]) -> Proposal:
+        """Without what would follow a stop token: it can't be emitted, so it isn't paid for."""
         if self.parents is None:
-            for length, unit in enumerate(self.ids, 1):
-                if unit in stop_units:
+            for length, token in enumerate(self.ids, 1):
+                if token in stop_tokens:
                     return self.crop(length)
             return self
         kept: dict[int, int] = {-1: -1}
         for index, parent in enumerate(self.parents):
-            if parent in kept and (parent < 0 or self.ids[parent] not in stop_units):
+            if parent in kept and (parent < 0 or self.ids[parent] not in stop_tokens):
                 kept[index] = len(kept) - 1
         nodes = [index for index in kept if index >= 0]
         return Proposal(
@@ -85,19 +87,19 @@ class Proposal:
 
     @property
     def roots(self) -> list[int]:
-        """Indices of the units that may come first: one per branch."""
+        """Indices of the tokens that may come first: one per branch."""
         if self.parents is None:
             return [0][: len(self.ids)]
         return [index for index, parent in enumerate(self.parents) if parent < 0]
 
     def goes_on_behind(self, path: Sequence[int]) -> bool:
-        """Whether anything was drafted to follow the units at these indices."""
+        """Whether anything was drafted to follow the tokens at these indices."""
         if self.parents is None:
             return len(path) < len(self.ids)
         return (path[-1] if path else -1) in self.parents
 
-    def follow(self, units: Sequence[int]) -> tuple[int, ...]:
-        """Indices of the drafted units that these are, as far as they were drafted.
+    def follow(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        """Indices of the drafted tokens that these are, as far as they were drafted.
 
         Example:
             >>> Proposal((7, 8, 9), parents=(-1, 0, -1)).follow([7, 8, 3])
@@ -105,19 +107,19 @@ class Proposal:
         """
         parents = self.parents or range(-1, len(self.ids) - 1)
         path: list[int] = []
-        for unit in units:
+        for token in tokens:
             at = path[-1] if path else -1
             drafted = (i for i in range(at + 1, len(self.ids)) if parents[i] == at)
-            index = next((i for i in drafted if self.ids[i] == unit), None)
+            index = next((i for i in drafted if self.ids[i] == token), None)
             if index is None:
                 break
             path.append(index)
         return tuple(path)
 
     def runs(self) -> Iterator[tuple[list[int], list[int]]]:
-        """The tree as chains: (units that lead to the chain and are in it, indices in the chain).
+        """The tree as chains: (tokens that lead to the chain and are in it, indices in the chain).
 
-        Every unit is in one chain; the first is the trunk.
+        Every token is in one chain; the first is the trunk.
         """
         if self.parents is None:
             yield list(self.ids), list(range(len(self.ids)))
@@ -134,46 +136,49 @@ class Proposal:
             yield [*self._leading_to(parent), *(self.ids[node] for node in chain)], chain
 
     def _leading_to(self, index: int) -> list[int]:
-        units: list[int] = []
+        tokens: list[int] = []
         while index >= 0 and self.parents is not None:
-            units.append(self.ids[index])
+            tokens.append(self.ids[index])
             index = self.parents[index]
-        return units[::-1]
+        return tokens[::-1]
 
     def check(self, limit: int, vocab_size: int, branches: int = 1) -> Proposal:
         """Return itself if it is a proposal that can be verified.
 
         Args:
-            limit: units in a row that were asked for.
+            limit: tokens in a row that were asked for.
             vocab_size: of the target.
-            branches: how many rows of so many units the drafter announced.
+            branches: how many rows of so many tokens the drafter announced.
 
         Raises:
-            DraftError: too long, ids outside the vocabulary, laws that are none, or no tree.
+            DraftError: too long, ids outside the vocabulary, distributions that are none, or no
+                tree.
         """
         if self.parents is not None:
             self._check_tree()
         if len(self.ids) > limit * branches or self.depth > limit:
-            raise DraftError(f"proposed {len(self.ids)} units where at most {limit} were asked for")
-        for unit in self.ids:
-            if not (isinstance(unit, int) and 0 <= unit < vocab_size):
-                raise DraftError(f"proposed unit {unit!r}, outside 0..{vocab_size - 1}")
+            raise DraftError(
+                f"proposed {len(self.ids)} tokens where at most {limit} were asked for"
+            )
+        for token in self.ids:
+            if not (isinstance(token, int) and 0 <= token < vocab_size):
+                raise DraftError(f"proposed token {token!r}, outside 0..{vocab_size - 1}")
         if self.draft_probs is not None and self.ids:
-            check_laws(self.draft_probs, (len(self.ids), vocab_size))
+            check_distributions(self.draft_probs, (len(self.ids), vocab_size))
         return self
 
     def _check_tree(self) -> None:
         if self.draft_probs is not None:
-            raise DraftError("a tree has no draft_probs: only deterministic units can branch")
+            raise DraftError("a tree has no draft_probs: only deterministic tokens can branch")
         parents = self.parents or ()
         if len(parents) != len(self.ids) or any(
             not -1 <= parent < index for index, parent in enumerate(parents)
         ):
-            raise DraftError(f"parents {parents} are no tree over {len(self.ids)} units")
+            raise DraftError(f"parents {parents} are no tree over {len(self.ids)} tokens")
 
 
-def check_laws(draft_probs: Tensor, shape: tuple[int, ...]) -> None:
-    """Raise where these are no probability laws of this shape, over the last dimension.
+def check_distributions(draft_probs: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise where these are no probability distributions of this shape, over the last dimension.
 
     Raises:
         DraftError: says what they are.
@@ -185,7 +190,7 @@ def check_laws(draft_probs: Tensor, shape: tuple[int, ...]) -> None:
     sums = draft_probs.sum(-1)
     sound = (sums - 1).abs().max() < 1e-3 and draft_probs.min() >= 0
     if not bool(sound):  # NaN compares false, so it lands here too
-        raise DraftError("draft_probs are no probability laws (NaN, negative, or sum ≠ 1)")
+        raise DraftError("draft_probs are no probability distributions (NaN, negative, or sum ≠ 1)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +199,9 @@ class Outlook:
 
     Attributes:
         context: a label under which the policy keeps acceptance apart ("aligned", "match 3").
-        first: prior probability that the first unit is accepted.
-        rest: prior probability that a later unit is, given that those before it were.
-        available: how many units it could propose at most (0: nothing to propose).
+        first: prior probability that the first token is accepted.
+        rest: prior probability that a later token is, given that those before it were.
+        available: how many tokens it could propose at most (0: nothing to propose).
         opening_s: seconds that it needs before it can propose at all (its own encoder run).
         beside: the same as `first` with one more continuation proposed side by side, two more,
             and so on; empty where there is only one.
@@ -218,13 +223,13 @@ class Outlook:
 
 
 class Drafter(ABC):
-    """Proposes units. It may be wrong, slow or broken: the output never depends on it."""
+    """Proposes tokens. It may be wrong, slow or broken: the output never depends on it."""
 
     name: str = "drafter"
     cost_prior: float = 0.0
-    """Cost of one drafted unit in ordinary target steps, before anything was measured."""
+    """Cost of one drafted token in ordinary target steps, before anything was measured."""
     conditioning: str = "none"
-    """What it knows of the input: "shared", "own", "none" ("blind" in a report)."""
+    """What it knows of the input: "shared", "own", "none" ("text-only" in a report)."""
 
     @abstractmethod
     def outlook(self, prefix: Prefix) -> Outlook:
@@ -232,17 +237,18 @@ class Drafter(ABC):
 
     @abstractmethod
     def propose(self, prefix: Prefix, limit: int, pick: Pick) -> Proposal:
-        """Propose up to `limit` (≥ 1) units to follow `prefix`."""
+        """Propose up to `limit` (≥ 1) tokens to follow `prefix`."""
 
     def propose_tree(self, prefix: Prefix, limit: int, branches: int) -> Proposal:
-        """Propose up to `branches` (> 1) continuations of up to `limit` units each.
+        """Propose up to `branches` (> 1) continuations of up to `limit` tokens each.
 
         Only asked of a drafter whose outlook has that many.
         """
         raise DraftError(f"{self.name} announced {branches} branches and proposes no trees")
 
     def commit(self, prefix: Prefix, agreed: int) -> None:
-        """The round is over: `prefix` is committed, and drafted units agree with it up to `agreed`.
+        """The round is over: `prefix` is committed, and drafted tokens agree with it up to
+        `agreed`.
 
         Args:
             prefix: the committed prefix, longer than before unless the round failed.
@@ -279,9 +285,9 @@ class Drafter(ABC):
         return
 
 
-def deterministic(units: list[int]) -> Proposal:
-    """A proposal whose units are a function of the prefix."""
-    return Proposal(tuple(int(unit) for unit in units))
+def deterministic(tokens: list[int]) -> Proposal:
+    """A proposal whose tokens are a function of the prefix."""
+    return Proposal(tuple(int(token) for token in tokens))
 
 
 def fit_vocabulary(row: Tensor, vocab_size: int) -> Tensor:

@@ -11,8 +11,8 @@ from torch import Tensor
 class VocabularyBridge:
     """Lets a model with another tokenizer draft for the target.
 
-    A unit of one vocabulary is the unit of the other with the same string. A target unit without
-    such a twin is spelled in the draft model's smallest pieces; the draft model's units without a
+    A token of one vocabulary is the token of the other with the same string. A target token without
+    such a twin is spelled in the draft model's smallest pieces; the draft model's tokens without a
     twin can't be drafted.
 
     Args:
@@ -40,22 +40,22 @@ class VocabularyBridge:
         # Tokenizers may know more than their model has rows for: it couldn't read that.
         draft_strings = {string: u for string, u in draft_strings.items() if u < draft_size}
         self._draft_strings = draft_strings
-        self._string_of = {unit: string for string, unit in target_strings.items()}
+        self._string_of = {token: string for string, token in target_strings.items()}
         twins = [
-            (draft_strings[string], unit)
-            for string, unit in target_strings.items()
-            if unit < target_size and string in draft_strings
+            (draft_strings[string], token)
+            for string, token in target_strings.items()
+            if token < target_size and string in draft_strings
         ]
         self.shared = len(twins)
         self._from = torch.tensor([draft for draft, _ in twins], dtype=torch.long)
-        self._to = torch.tensor([unit for _, unit in twins], dtype=torch.long)
+        self._to = torch.tensor([token for _, token in twins], dtype=torch.long)
         self._spelled: dict[int, tuple[int, ...]] = {}
 
-    def to_draft(self, unit: int) -> Sequence[int]:
-        """A target unit in the drafting model's units; empty where it can't be spelled."""
-        if unit not in self._spelled:
-            self._spelled[unit] = self._spell(self._string_of.get(unit, ""))
-        return self._spelled[unit]
+    def to_draft(self, token: int) -> Sequence[int]:
+        """A target token in the drafting model's tokens; empty where it can't be spelled."""
+        if token not in self._spelled:
+            self._spelled[token] = self._spell(self._string_of.get(token, ""))
+        return self._spelled[token]
 
     def to_target(self, row: Tensor) -> Tensor:
         """The drafting model's logits `[V']` over the target's vocabulary; `-inf` without twin."""

@@ -15,13 +15,13 @@ from mmspec.prefix import Prefix
 from mmspec.proposals.base import Drafter, Outlook, Pick, Proposal, deterministic
 
 SETTLED = 2
-"""Committed units in a row that must match before the alignment counts as found again."""
+"""Committed tokens in a row that must match before the alignment counts as found again."""
 
 SEARCH = 24
-"""How far ahead of a mismatch, in hypothesis units, the continuation is looked for."""
+"""How far ahead of a mismatch, in hypothesis tokens, the continuation is looked for."""
 
 PATIENCE = 16
-"""Committed units without a settled alignment after which the best guess is taken for good."""
+"""Committed tokens without a settled alignment after which the best guess is taken for good."""
 
 
 FOUND = (0.4, 0.65, 0.75)
@@ -35,10 +35,10 @@ class HypothesisDrafter(Drafter):
     """Proposes a given continuation, realigned after each mismatch.
 
     Args:
-        units: the hypothesis in the target's vocabulary; ends with the stop unit where the
+        tokens: the hypothesis in the target's vocabulary; ends with the stop token where the
             hypothesis is complete.
-        begins: whether each unit begins a word: a different word is likelier than a different
-            half of one. Without it any unit may.
+        begins: whether each token begins a word: a different word is likelier than a different
+            half of one. Without it any token may.
         branches: continuations side by side after a mismatch, at most `BRANCHES`; 1 follows the
             best guess only.
 
@@ -58,21 +58,21 @@ class HypothesisDrafter(Drafter):
 
     def __init__(
         self,
-        units: Sequence[int],
+        tokens: Sequence[int],
         begins: Sequence[bool] | None = None,
         branches: int = BRANCHES,
     ) -> None:
-        self._units = list(units)
-        self._begins = list(begins) if begins is not None else [True] * len(self._units)
+        self._tokens = list(tokens)
+        self._begins = list(begins) if begins is not None else [True] * len(self._tokens)
         self._branches = min(branches, BRANCHES)
         self._seen: int | None = None
         self._at = 0  # hypothesis index up to which the alignment is settled
-        self._tail: list[int] = []  # units committed since then
+        self._tail: list[int] = []  # tokens committed since then
         self._next = [0]  # where the hypothesis may go on, the best guess first
 
     def outlook(self, prefix: Prefix) -> Outlook:
-        """Nearly sure while aligned; after a mismatch the first unit decides."""
-        available = len(self._units) - min(self._next)
+        """Nearly sure while aligned; after a mismatch the first token decides."""
+        available = len(self._tokens) - min(self._next)
         if self._tail:
             first, *beside = FOUND[: len(self._next)]
             return Outlook("realigning", first, 0.95, available, beside=tuple(beside))
@@ -86,31 +86,31 @@ class HypothesisDrafter(Drafter):
         """The hypothesis from wherever it may go on."""
         if self._seen is None:
             self._seen = len(prefix)
-        return tree_of([self._units[start : start + limit] for start in self._next[:branches]])
+        return tree_of([self._tokens[start : start + limit] for start in self._next[:branches]])
 
     def commit(self, prefix: Prefix, agreed: int) -> None:
         """Follow what was committed through the hypothesis."""
         if self._seen is None:
             self._seen = prefix.prompt_length
-        for unit in prefix.ids[self._seen :]:
-            self._follow(unit)
+        for token in prefix.ids[self._seen :]:
+            self._follow(token)
         self._seen = len(prefix)
         if self._tail:
             self._realign()
         else:
             self._next = [self._at]
 
-    def _follow(self, unit: int) -> None:
+    def _follow(self, token: int) -> None:
         settled = not self._tail
-        if settled and self._at < len(self._units) and self._units[self._at] == unit:
+        if settled and self._at < len(self._tokens) and self._tokens[self._at] == token:
             self._at += 1
         else:
-            self._tail.append(unit)
+            self._tail.append(token)
 
     def _realign(self) -> None:
         end = self._at + len(self._tail) + SEARCH
         places = alignments(
-            self._units[self._at : end], self._tail, self._begins[self._at : end], self._branches
+            self._tokens[self._at : end], self._tail, self._begins[self._at : end], self._branches
         )
         self._next = [self._at + used for used, _ in places]
         if places[0][1] >= SETTLED or len(self._tail) >= PATIENCE:
@@ -132,12 +132,12 @@ def tree_of(branches: Sequence[Sequence[int]]) -> Proposal:
     children: dict[tuple[int, int], int] = {}
     for branch in branches:
         at = -1
-        for unit in branch:
-            if (at, unit) not in children:
-                children[at, unit] = len(ids)
-                ids.append(int(unit))
+        for token in branch:
+            if (at, token) not in children:
+                children[at, token] = len(ids)
+                ids.append(int(token))
                 parents.append(at)
-            at = children[at, unit]
+            at = children[at, token]
     return Proposal(tuple(ids), parents=tuple(parents))
 
 
@@ -147,22 +147,22 @@ def alignments(
     """Where in `ahead` to go on, given that `committed` was decided from its start on.
 
     Edit distance between `committed` and every prefix of `ahead`, where skipping a word costs the
-    same however many units it has. The cheapest prefixes win; a run of matches at a prefix's end
+    same however many tokens it has. The cheapest prefixes win; a run of matches at a prefix's end
     counts for it, going on inside a word counts against it where no match led there, and between
     equals it is the one with as many words (a substitution is the commonest error).
 
     Args:
-        ahead: units of the hypothesis that may correspond.
-        committed: units that were decided instead.
-        begins: whether each unit of `ahead` begins a word.
+        ahead: tokens of the hypothesis that may correspond.
+        committed: tokens that were decided instead.
+        begins: whether each token of `ahead` begins a word.
         most: how many places are wanted.
 
     Returns:
-        (units of `ahead` used up, length of the run of matches that ends there), the best first;
+        (tokens of `ahead` used up, length of the run of matches that ends there), the best first;
         at least one, at most `most`.
 
     Example:
-        >>> alignments([7, 8, 9], [42], [True] * 3, 2)  # another unit, or one that was missing
+        >>> alignments([7, 8, 9], [42], [True] * 3, 2)  # another token, or one that was missing
         [(1, 0), (0, 0)]
         >>> alignments([7, 8, 9], [8], [True] * 3, 1)  # 7 was one too many
         [(2, 1)]
@@ -186,10 +186,10 @@ def _edit_costs(
     """Per prefix of `ahead`: edit distance to `committed`, and the run of matches at its end."""
     costs = [0.0, *itertools.accumulate(map(float, begins))]
     runs = [0] * len(costs)
-    for done, unit in enumerate(committed, 1):
+    for done, token in enumerate(committed, 1):
         new_costs, new_runs = [float(done)], [0]
         for used, candidate in enumerate(ahead, 1):
-            same = candidate == unit
+            same = candidate == token
             diagonal = costs[used - 1] + (not same)
             skipped = new_costs[-1] + begins[used - 1]
             cost = min(diagonal, costs[used] + 1, skipped)

@@ -17,10 +17,10 @@ from mmspec.target import Target
 
 
 class Vocabulary(Protocol):
-    """How a drafting model's units relate to the target's."""
+    """How a drafting model's tokens relate to the target's."""
 
-    def to_draft(self, unit: int) -> Sequence[int]:
-        """A target unit in the drafting model's units (none where it has no counterpart)."""
+    def to_draft(self, token: int) -> Sequence[int]:
+        """A target token in the drafting model's tokens (none where it has no counterpart)."""
         ...
 
     def to_target(self, row: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ class Vocabulary(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SameVocabulary:
-    """Target and drafting model share their unit ids; only the padding may differ.
+    """Target and drafting model share their token ids; only the padding may differ.
 
     Attributes:
         vocab_size: width of the target's rows.
@@ -40,9 +40,9 @@ class SameVocabulary:
     vocab_size: int
     draft_size: int | None = None
 
-    def to_draft(self, unit: int) -> Sequence[int]:
+    def to_draft(self, token: int) -> Sequence[int]:
         """The same id; none for the target's padding, which the drafting model can't read."""
-        return (unit,) if self.draft_size is None or unit < self.draft_size else ()
+        return (token,) if self.draft_size is None or token < self.draft_size else ()
 
     def to_target(self, row: Tensor) -> Tensor:
         """Cropped or padded to the target's width."""
@@ -51,26 +51,26 @@ class SameVocabulary:
 
 @dataclass
 class ModelDrafter(Drafter):
-    """Drafts with a model, one unit at a time.
+    """Drafts with a model, one token at a time.
 
-    The model sees its own prompt, then the committed units in its own vocabulary. What it has not
+    The model sees its own prompt, then the committed tokens in its own vocabulary. What it has not
     seen yet is fed in one block at the next proposal; what turned out wrong is rolled back.
 
     Args:
         model: the drafting model, conditioned on the same input and opened for this request.
         prompt: its own prompt (another vocabulary has another one).
-        vocabulary: how its units relate to the target's.
-        stop_units: target units after which drafting on is pointless.
-        sure: keep drafting only while the unit just drawn had at least this probability. The
-            unit that was drawn is kept: to stop *and* discard it would bias the output.
+        vocabulary: how its tokens relate to the target's.
+        stop_tokens: target tokens after which drafting on is pointless.
+        sure: keep drafting only while the token just drawn had at least this probability. The
+            token that was drawn is kept: to stop *and* discard it would bias the output.
         first_row: its logits `[1, V]` behind a prompt that it has read whole; None where the
-            prompt's last unit can be read again.
+            prompt's last token can be read again.
     """
 
     model: Target
     prompt: Sequence[int]
     vocabulary: Vocabulary
-    stop_units: Collection[int] = ()
+    stop_tokens: Collection[int] = ()
     sure: float = 0.0
     name: str = "model"
     cost_prior: float = 0.5
@@ -79,7 +79,7 @@ class ModelDrafter(Drafter):
     _ends: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # _ends[k]: length of the model's sequence once k target units behind the prompt are in it.
+        # _ends[k]: length of the model's sequence once k target tokens behind the prompt are in it.
         self._ends = [len(self.prompt)]
         self._sequence = list(self.prompt)
         self._is_full = False
@@ -92,11 +92,11 @@ class ModelDrafter(Drafter):
         return f"drafter {self.name} stopped at its own limit of {self.model.capacity} positions"
 
     def outlook(self, prefix: Prefix) -> Outlook:
-        """As many units as its context still holds."""
+        """As many tokens as its context still holds."""
         return Outlook("model", first=0.7, rest=0.8, available=self._room(prefix))
 
     def propose(self, prefix: Prefix, limit: int, pick: Pick) -> Proposal:
-        """Catch up with the committed prefix, then draft up to `limit` units.
+        """Catch up with the committed prefix, then draft up to `limit` tokens.
 
         Raises:
             DraftError: the model has broken down.
@@ -106,23 +106,23 @@ class ModelDrafter(Drafter):
             self._is_full = True
             return Proposal()
         row = self._next_row()
-        units: list[int] = []
-        laws: list[Tensor] = []
+        tokens: list[int] = []
+        distributions: list[Tensor] = []
         while True:
-            unit, law = pick(row, len(units))
-            if math.isnan(float(row[unit])):  # NaN wins every argmax
+            token, distribution = pick(row, len(tokens))
+            if math.isnan(float(row[token])):  # NaN wins every argmax
                 raise DraftError("the drafting model's logits are NaN")
-            units.append(unit)
-            laws += [] if law is None else [law]
-            if len(units) >= limit or unit in self.stop_units or self._unsure(row, unit):
+            tokens.append(token)
+            distributions += [] if distribution is None else [distribution]
+            if len(tokens) >= limit or token in self.stop_tokens or self._unsure(row, token):
                 break
-            step = list(self.vocabulary.to_draft(unit))
+            step = list(self.vocabulary.to_draft(token))
             if not step or self.model.state.length + len(step) > self.model.capacity:
                 break
             self._sequence += step
             self._ends.append(len(self._sequence))
             row = self._score(step)
-        return Proposal(tuple(units), torch.stack(laws) if laws else None)
+        return Proposal(tuple(tokens), torch.stack(distributions) if distributions else None)
 
     def commit(self, prefix: Prefix, agreed: int) -> None:
         """Forget what was drafted beyond the agreement."""
@@ -142,12 +142,12 @@ class ModelDrafter(Drafter):
 
     def _translate(self, prefix: Prefix) -> None:
         """Bring the model's sequence up to the committed prefix."""
-        for unit in prefix.ids[prefix.prompt_length + len(self._ends) - 1 :]:
-            self._sequence += self.vocabulary.to_draft(unit)
+        for token in prefix.ids[prefix.prompt_length + len(self._ends) - 1 :]:
+            self._sequence += self.vocabulary.to_draft(token)
             self._ends.append(len(self._sequence))
 
     def _next_row(self) -> Tensor:
-        """The law behind the sequence. At least one unit is fed, else there is no row."""
+        """The distribution behind the sequence. At least one token is fed, else there is no row."""
         state = self.model.state
         if self.first_row is not None and len(self._sequence) == len(self.prompt):
             return self.vocabulary.to_target(self.first_row[-1])
@@ -156,7 +156,7 @@ class ModelDrafter(Drafter):
         return self._score(self._sequence[state.length :])
 
     def _room(self, prefix: Prefix) -> int:
-        # A unit may become several of the model's, so this is an upper bound; propose() checks.
+        # A token may become several of the model's, so this is an upper bound; propose() checks.
         emitted = len(prefix) - prefix.prompt_length
         room = max(0, self.model.capacity - len(self.prompt) - emitted)
         self._is_full |= room == 0
@@ -165,5 +165,5 @@ class ModelDrafter(Drafter):
     def _score(self, ids: Sequence[int]) -> Tensor:
         return self.vocabulary.to_target(self.model.score(ids, keep=1)[-1])
 
-    def _unsure(self, row: Tensor, unit: int) -> bool:
-        return self.sure > 0 and float(row.softmax(-1)[unit]) < self.sure
+    def _unsure(self, row: Tensor, token: int) -> bool:
+        return self.sure > 0 and float(row.softmax(-1)[token]) < self.sure

@@ -10,16 +10,16 @@ from mmspec.proposals.base import Pick, Proposal, deterministic
 from mmspec.proposals.runs import Place, RunDrafter, RunIndex
 
 MOST = 64
-"""Units of a loop that are proposed at most: it has no end of its own."""
+"""Tokens of a loop that are proposed at most: it has no end of its own."""
 
 
 class NgramDrafter(RunDrafter):
     """Proposes the continuation of the latest earlier occurrence of the longest matching suffix.
 
     Args:
-        longest: longest suffix to look up, in units.
+        longest: longest suffix to look up, in tokens.
         shortest: shortest suffix to trust.
-        never: unit ids that are not proposed and end a proposal (placeholders, prompt marks).
+        never: token ids that are not proposed and end a proposal (placeholders, prompt marks).
         loops: take what lies between two equal endings for a loop: a proposal that reaches the
             prefix's end goes round.
         earlier: indices of sequences that were complete before this one began.
@@ -40,14 +40,14 @@ class NgramDrafter(RunDrafter):
         self._never, self._loops = frozenset(never), loops
 
     def propose(self, prefix: Prefix, limit: int, pick: Pick) -> Proposal:
-        """Up to `limit` units that followed the match."""
+        """Up to `limit` tokens that followed the match."""
         _, place = self._find(prefix)
         if place is None:
             return Proposal()
         said, start = place
         found = said[start : start + limit]
-        units = itertools.islice(itertools.cycle(found), limit) if self._loops else found
-        return deterministic(list(itertools.takewhile(lambda u: u not in self._never, units)))
+        tokens = itertools.islice(itertools.cycle(found), limit) if self._loops else found
+        return deterministic(list(itertools.takewhile(lambda u: u not in self._never, tokens)))
 
     def _available(self, place: Place) -> int:
         return MOST if self._loops else super()._available(place)

@@ -1,6 +1,6 @@
 """Drafting from an overlap: what was said before of the stretch that is decoded again.
 
-Where in that text the output begins is known roughly only. So until two committed units in a row
+Where in that text the output begins is known roughly only. So until two committed tokens in a row
 are found in it, the whole of it is searched; from there on it is a hypothesis like any other.
 """
 
@@ -18,8 +18,8 @@ class OverlapDrafter(Drafter):
     """Proposes what a neighbour said, from the place on where the output has come to.
 
     Args:
-        units: the neighbour's, in the target's vocabulary; no stop unit at their end.
-        begins: whether each unit begins a word, as `HypothesisDrafter` takes it.
+        tokens: the neighbour's, in the target's vocabulary; no stop token at their end.
+        begins: whether each token begins a word, as `HypothesisDrafter` takes it.
 
     Example:
         >>> import torch
@@ -33,10 +33,10 @@ class OverlapDrafter(Drafter):
 
     name = "overlap"
 
-    def __init__(self, units: Sequence[int], begins: Sequence[bool] | None = None) -> None:
-        self._units = list(units)
-        self._begins = [True] * len(self._units) if begins is None else list(begins)
-        self._text = HypothesisDrafter(self._units, self._begins)
+    def __init__(self, tokens: Sequence[int], begins: Sequence[bool] | None = None) -> None:
+        self._tokens = list(tokens)
+        self._begins = [True] * len(self._tokens) if begins is None else list(begins)
+        self._text = HypothesisDrafter(self._tokens, self._begins)
         self._found = False
 
     def outlook(self, prefix: Prefix) -> Outlook:
@@ -58,21 +58,21 @@ class OverlapDrafter(Drafter):
             self._found = len(prefix.emitted) > 1
             said = prefix.emitted
             self._text = HypothesisDrafter(
-                [*said, *self._units[place:]], [True] * len(said) + self._begins[place:]
+                [*said, *self._tokens[place:]], [True] * len(said) + self._begins[place:]
             )
         self._text.commit(prefix, agreed)
 
     def _place(self, emitted: Sequence[int]) -> int | None:
         """Where the text goes on behind what the output ends with, by the longest match.
 
-        A first unit is a match, a later one only together with the one before it.
+        A first token is a match, a later one only together with the one before it.
         """
-        lengths = [_same_end(self._units[:end], emitted) for end in range(len(self._units) + 1)]
+        lengths = [_same_end(self._tokens[:end], emitted) for end in range(len(self._tokens) + 1)]
         longest = max(lengths)
         return lengths.index(longest) if longest >= min(2, len(emitted)) > 0 else None
 
 
 def _same_end(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many units at their ends are the same."""
+    """How many tokens at their ends are the same."""
     pairs = zip(reversed(one), reversed(other), strict=False)
     return next((count for count, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

@@ -9,7 +9,7 @@ from mmspec.proposals.base import Drafter, Outlook, Pick, Proposal
 
 
 class RelayDrafter(Drafter):
-    """Lets the drafter propose whose first unit is likeliest to be kept, by its own account.
+    """Lets the drafter propose whose first token is likeliest to be kept, by its own account.
 
     All of them follow what is committed. Reports name the one that proposed.
 

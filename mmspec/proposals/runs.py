@@ -13,10 +13,10 @@ Place = tuple[Sequence[Any], int]
 
 
 class RunIndex:
-    """What followed runs of units, in one sequence or several.
+    """What followed runs of tokens, in one sequence or several.
 
     Args:
-        longest: units of the longest run to look up.
+        longest: tokens of the longest run to look up.
         shortest: of the shortest to trust.
     """
 
@@ -26,23 +26,23 @@ class RunIndex:
         self.sizes = range(longest, shortest - 1, -1)
         self._continues_at: dict[tuple[Any, ...], Place] = {}
 
-    def add(self, units: Sequence[Any], done: int = 0) -> None:
-        """Note what follows every run that ends before the last unit, from unit `done` on."""
-        for end in range(max(1, done), len(units)):
+    def add(self, tokens: Sequence[Any], done: int = 0) -> None:
+        """Note what follows every run that ends before the last token, from token `done` on."""
+        for end in range(max(1, done), len(tokens)):
             for size in self.sizes:
                 if size <= end:
-                    self._continues_at[self._key(units[end - size : end])] = units, end
+                    self._continues_at[self._key(tokens[end - size : end])] = tokens, end
 
-    def find(self, units: Sequence[Any]) -> tuple[int, Place | None]:
-        """(length of the longest known run that the units end with, where it last went on)."""
+    def find(self, tokens: Sequence[Any]) -> tuple[int, Place | None]:
+        """(length of the longest known run that the tokens end with, where it last went on)."""
         for size in self.sizes:
-            place = self._continues_at.get(self._key(units[-size:]))
-            if place is not None and size <= len(units):
+            place = self._continues_at.get(self._key(tokens[-size:]))
+            if place is not None and size <= len(tokens):
                 return size, place
         return 0, None
 
-    def _key(self, units: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(units)
+    def _key(self, tokens: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(tokens)
 
 
 class RunDrafter(Drafter):

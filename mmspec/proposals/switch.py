@@ -9,21 +9,21 @@ from dataclasses import dataclass, replace
 from mmspec.errors import DraftError
 from mmspec.prefix import Prefix
 from mmspec.proposals.acceptance_rate import (
-    EXPECTED_UNITS,
+    EXPECTED_TOKENS,
     ROW_PRIOR,
     AcceptanceRate,
-    emitted_units,
+    emitted_tokens,
 )
 from mmspec.proposals.base import Drafter, Outlook, Pick, Proposal
 
 FARTHEST = 24
-"""Drafted units in a row that are looked at when promises are compared."""
+"""Drafted tokens in a row that are looked at when promises are compared."""
 
 PATIENCE = 16
-"""Units that another had the turn for that raise hope by one unit kept."""
+"""Tokens that another had the turn for that raise hope by one token kept."""
 
 TRIAL = 2
-"""Units of a turn that is given out of hope: the first, and one behind it."""
+"""Tokens of a turn that is given out of hope: the first, and one behind it."""
 
 DECLINED = -64
 """Where hope starts again when the policy wanted nothing drafted by whom the switch preferred."""
@@ -48,7 +48,7 @@ class SwitchDrafter(Drafter):
 
     A drafter's promise is the expected speed over ordinary decoding: its outlook, corrected by
     what was seen of it in this context, over `cost_prior` and the expected price of a block. Who is
-    passed over gains hope: as if ever more of its units had been kept. So one that did badly is
+    passed over gains hope: as if ever more of its tokens had been kept. So one that did badly is
     tried again, the later the worse it did, and never where it couldn't be the best even so.
 
     The choice depends on what was committed and accepted before, never on what is drafted now (a
@@ -205,7 +205,7 @@ class SwitchDrafter(Drafter):
         speed = max(
             emitted / (gamma * self.cost_prior + 1 + ROW_PRIOR * gamma * branches)
             for branches in range(1, expected.branches + 1)
-            for gamma, emitted in zip(lengths, emitted_units(expected, branches), strict=False)
+            for gamma, emitted in zip(lengths, emitted_tokens(expected, branches), strict=False)
         )
         if outlook.opening_s > 0:
             speed = self._opened(speed, outlook.opening_s)
@@ -213,23 +213,23 @@ class SwitchDrafter(Drafter):
         return min(speed, 1.0) if declined else speed
 
     def _opened(self, speed: float, opening_s: float) -> float:
-        """The speed over the units to be expected, if opening has to be paid for by them."""
+        """The speed over the tokens to be expected, if opening has to be paid for by them."""
         step_s = self._step_s()
         if step_s is None:
             return min(speed, 1.0)
-        return 1 / (1 / speed + opening_s / (step_s * EXPECTED_UNITS))
+        return 1 / (1 / speed + opening_s / (step_s * EXPECTED_TOKENS))
 
     def _hope(self, outlook: Outlook) -> float:
         if outlook.opening_s > 0:
             return 0.0  # nothing is opened out of mere hope
         return max(0, self._seen.passed[outlook.context]) / PATIENCE
 
-    def _learn(self, units: Sequence[int], accepted: int, proposal: Proposal | None) -> None:
+    def _learn(self, tokens: Sequence[int], accepted: int, proposal: Proposal | None) -> None:
         """Note how the turn was used, and what those may hope who didn't have it."""
         passed = self._seen.passed
         for member in self._members:
             if member is not self._turn and member.outlook and member.outlook.available > 0:
-                passed[member.outlook.context] += len(units)
+                passed[member.outlook.context] += len(tokens)
         outlook = self._turn.outlook
         if outlook is None or outlook.available < 1:
             return
@@ -237,8 +237,8 @@ class SwitchDrafter(Drafter):
             passed[outlook.context] = min(passed[outlook.context], 0) or DECLINED
             return
         passed[outlook.context] = 0
-        path = proposal.follow(units[:accepted])
-        rejected = proposal.goes_on_behind(path) and len(units) > accepted
+        path = proposal.follow(tokens[:accepted])
+        rejected = proposal.goes_on_behind(path) and len(tokens) > accepted
         self._seen.observe(
             outlook.context,
             accepted=accepted,

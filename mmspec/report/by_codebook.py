@@ -11,10 +11,10 @@ from mmspec.report.trace import Round
 
 
 class Forcing(Protocol):
-    """Says which cells of the coming frames no law decides."""
+    """Says which cells of the coming frames no distribution decides."""
 
     def forced(self, frames: Sequence[Frame], drafted: Sequence[Frame]) -> list[Frame]:
-        """Per coming frame, the forced ids, negative where a law decides."""
+        """Per coming frame, the forced ids, negative where a distribution decides."""
         ...
 
 
@@ -71,7 +71,9 @@ def count_codes(trace: Sequence[Round], prompt: Sequence[Frame], forcing: Forcin
             decided += sum(free)
             if place < done.judged:
                 pairs = zip(free, drafted[place], emitted[place], strict=True)
-                _add(agreed, (law and draft == code for law, draft, code in pairs))
+                _add(
+                    agreed, (distribution and draft == code for distribution, draft, code in pairs)
+                )
         frames.extend(emitted)
     return CodeShare(decided, tuple(proposed), tuple(judged), tuple(agreed))
 

@@ -1,7 +1,7 @@
-"""Which units of an output rest on the conditioning, and which the language alone predicts.
+"""Which tokens of an output rest on the conditioning, and which the language alone predicts.
 
-Every unit is scored twice behind the same prefix: with the true conditioning, and with the
-conditioning ablated (replaced by one that says nothing; the adapter knows what that is). A unit
+Every token is scored twice behind the same prefix: with the true conditioning, and with the
+conditioning ablated (replaced by one that says nothing; the adapter knows what that is). A token
 that loses more than a threshold of its log-probability is grounded, the others are syntactic.
 """
 
@@ -22,16 +22,16 @@ Class = Literal["grounded", "syntactic"]
 CLASSES: tuple[Class, ...] = ("grounded", "syntactic")
 
 DEFAULT_THRESHOLD = 1.0
-"""Nats: without the conditioning the unit is less than 1/e times as probable."""
+"""Nats: without the conditioning the token is less than 1/e times as probable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grounding:
-    """How much each unit of an output owes to the conditioning.
+    """How much each token of an output owes to the conditioning.
 
     Attributes:
-        threshold: nats above which a drop makes a unit grounded.
-        drops: per unit, its log-probability with the true conditioning minus the one with the
+        threshold: nats above which a drop makes a token grounded.
+        drops: per token, its log-probability with the true conditioning minus the one with the
             conditioning ablated, in nats.
 
     Example:
@@ -44,7 +44,7 @@ class Grounding:
 
     @property
     def classes(self) -> tuple[Class, ...]:
-        """The class of each unit."""
+        """The class of each token."""
         return tuple("grounded" if drop > self.threshold else "syntactic" for drop in self.drops)
 
     def to_dict(self) -> dict[str, Any]:
@@ -54,17 +54,17 @@ class Grounding:
 
 @dataclass(frozen=True, slots=True)
 class ClassShare:
-    """How the units of one class were obtained.
+    """How the tokens of one class were obtained.
 
     Attributes:
-        units: how many there are: accepted + recovered + bonus.
+        tokens: how many there are: accepted + recovered + bonus.
         accepted: kept from a proposal.
         recovered: the target's own in place of a drafted one.
         bonus: the target's own where nothing had been drafted.
-        mean_drop: of their log-probabilities, in nats; 0 where there are no units.
+        mean_drop: of their log-probabilities, in nats; 0 where there are no tokens.
     """
 
-    units: int
+    tokens: int
     accepted: int
     recovered: int
     bonus: int
@@ -79,7 +79,7 @@ class ClassShare:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {
-            "units": self.units,
+            "tokens": self.tokens,
             "accepted": self.accepted,
             "recovered": self.recovered,
             "bonus": self.bonus,
@@ -89,22 +89,22 @@ class ClassShare:
 
 
 def log_prob_drops(true_rows: Tensor, ablated_rows: Tensor, ids: Sequence[int]) -> Tensor:
-    """What each unit loses of its log-probability when the conditioning is ablated.
+    """What each token loses of its log-probability when the conditioning is ablated.
 
     The rows are raw logits over the whole vocabulary: what processors change (suppression, a
     temperature, a grammar) follows from the prefix alone, is the same in both rows and says
-    nothing of the conditioning, and a unit that a rule forces would seem to owe it nothing.
+    nothing of the conditioning, and a token that a rule forces would seem to owe it nothing.
 
     Args:
-        true_rows: `[n, V]`, row i is the law of unit i.
+        true_rows: `[n, V]`, row i is the distribution of token i.
         ablated_rows: the same with the conditioning ablated.
-        ids: the n units.
+        ids: the n tokens.
 
     Returns:
         Nats `[n]`, float32, on the CPU.
 
     Raises:
-        ValueError: the rows don't fit the units or each other.
+        ValueError: the rows don't fit the tokens or each other.
 
     Example:
         >>> certain, undecided = torch.tensor([[9.0, 9.0, -99.0]]), torch.zeros(1, 3)
@@ -122,25 +122,25 @@ def log_prob_drops(true_rows: Tensor, ablated_rows: Tensor, ids: Sequence[int]) 
 
 
 def _log_probs(rows: Tensor, ids: Sequence[int]) -> Tensor:
-    """Log-probability of each unit; one number a row, so that no second block is made."""
-    units = torch.tensor(list(ids), device=rows.device)[:, None]
+    """Log-probability of each token; one number a row, so that no second block is made."""
+    tokens = torch.tensor(list(ids), device=rows.device)[:, None]
     rows = rows.float()
-    return rows.gather(-1, units)[:, 0] - rows.logsumexp(-1)
+    return rows.gather(-1, tokens)[:, 0] - rows.logsumexp(-1)
 
 
 def share_by_class(grounding: Grounding, origins: Sequence[Origin]) -> dict[str, ClassShare]:
-    """How the units of each class were obtained; origins are aligned with the drops.
+    """How the tokens of each class were obtained; origins are aligned with the drops.
 
     Raises:
-        ValueError: one origin per unit is needed.
+        ValueError: one origin per token is needed.
     """
     if len(origins) != len(grounding.drops):
-        raise ValueError(f"found {len(origins)} origins for {len(grounding.drops)} units")
-    units = list(zip(grounding.classes, grounding.drops, origins, strict=True))
+        raise ValueError(f"found {len(origins)} origins for {len(grounding.drops)} tokens")
+    tokens = list(zip(grounding.classes, grounding.drops, origins, strict=True))
     shares: dict[str, ClassShare] = {}
     for name in CLASSES:
-        drops = [drop for of, drop, _ in units if of == name]
-        kinds = [origin.kind for of, _, origin in units if of == name]
+        drops = [drop for of, drop, _ in tokens if of == name]
+        kinds = [origin.kind for of, _, origin in tokens if of == name]
         shares[name] = ClassShare(
             len(kinds),
             kinds.count("accepted"),
@@ -152,18 +152,18 @@ def share_by_class(grounding: Grounding, origins: Sequence[Origin]) -> dict[str,
 
 
 def add_shares(reports: Sequence[Mapping[str, ClassShare]]) -> dict[str, ClassShare]:
-    """The shares of several outputs together; mean drops are weighted by units."""
+    """The shares of several outputs together; mean drops are weighted by tokens."""
     total: dict[str, ClassShare] = {}
     for name in CLASSES:
         parts = [report[name] for report in reports if name in report]
-        units = sum(part.units for part in parts)
-        drop = math.fsum(part.units * part.mean_drop for part in parts)
+        tokens = sum(part.tokens for part in parts)
+        drop = math.fsum(part.tokens * part.mean_drop for part in parts)
         total[name] = ClassShare(
-            units,
+            tokens,
             sum(part.accepted for part in parts),
             sum(part.recovered for part in parts),
             sum(part.bonus for part in parts),
-            drop / units if units else 0.0,
+            drop / tokens if tokens else 0.0,
         )
     return total
 

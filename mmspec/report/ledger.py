@@ -1,4 +1,4 @@
-"""What approximate acceptance has cost: the distance from the target's law, step by step."""
+"""What approximate acceptance has cost: the distance from the target's distribution, step by step."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class DistanceLedger:
-    """Distances in total variation, 0 to 1, between the law that a step was drawn from and the
-    target's law behind the same units.
+    """Distances in total variation, 0 to 1, between the distribution that a step was drawn from and
+    the target's distribution behind the same tokens.
 
-    The output's own law is as far from the target's as the mean of `total` over all outputs that
-    might have come, at most. Where a frame has several judged codes, its distance is their sum.
+    The output's own distribution is as far from the target's as the mean of `total` over all
+    outputs that might have come, at most. Where a frame has several judged codes, its distance is
+    their sum.
 
     Attributes:
         by_step: one per emitted step; 0 where it was judged exactly or is the target's own.

@@ -27,28 +27,28 @@ class DrafterShare:
 class Report:
     """How an output was obtained.
 
-    Counts are of units. `tokens` is what was emitted: accepted + recovered + bonus (an ordinary
-    step's unit is a bonus: all zero drafted units were kept). `mean_acceptance_length` is tokens
+    Counts are of tokens. `tokens` is what was emitted: accepted + recovered + bonus (an ordinary
+    step's token is a bonus: all zero drafted tokens were kept). `mean_acceptance_length` is tokens
     per round, bonus included; `draft_acceptance_rate` is accepted / proposed.
 
     Attributes:
         parity: "L0" greedy ids equal ordinary decoding; "L1" seeded ids the same for every
-            drafter; "L2" the sampled law is the target's; "L3" it is as far from it as the
+            drafter; "L2" the sampled distribution is the target's; "L3" it is as far from it as the
             ledger says.
         finish_reason: "stop", "length" or "criterion".
-        acceptance_by_offset: share of proposals that reached offset i whose unit i was accepted.
-        predicted_speedup: expected units per ordinary step, from the costs and the acceptance
+        acceptance_by_offset: share of proposals that reached offset i whose token i was accepted.
+        predicted_speedup: expected tokens per ordinary step, from the costs and the acceptance
             measured in this run; None where no block was measured.
         exact: whether nothing approximate was asked for.
         faults: what went wrong with a drafter, one line each; the output is unaffected.
         notes: what is to be known beside the figures, one line each: that the library's own forward
             ran, and why.
-        by_class: of grounded and of syntactic units; None where that wasn't asked for.
+        by_class: of grounded and of syntactic tokens; None where that wasn't asked for.
         depth_forwards: passes of the target's depth decoder, where it has one; the backbone's are
             `target_forwards`.
         drafter_depth_forwards: the same of drafters.
-        by_codebook: of the codes of frames; None where a step decides one unit. Other counts are of
-            steps there: of frames.
+        by_codebook: of the codes of frames; None where a step decides one token. Other counts are
+            of steps there: of frames.
         distance: what an approximate run has spent; None where it is exact.
 
     Raises:
@@ -91,12 +91,12 @@ class Report:
 
     @property
     def mean_acceptance_length(self) -> float:
-        """Units per round, bonus included."""
+        """Tokens per round, bonus included."""
         return self.tokens / self.rounds if self.rounds else 0.0
 
     @property
     def draft_acceptance_rate(self) -> float:
-        """Accepted over proposed units; 0 where nothing was proposed."""
+        """Accepted over proposed tokens; 0 where nothing was proposed."""
         return self.accepted / self.proposed if self.proposed else 0.0
 
     @property
@@ -147,7 +147,7 @@ class RoundStats:
     by_drafter: dict[str, list[int]] = field(default_factory=dict)
     sessions: int = 0
     blocks: Counter[int] = field(default_factory=Counter)
-    """Target passes by block size; 0 is a round that needed none (a first unit, undrafted)."""
+    """Target passes by block size; 0 is a round that needed none (a first token, undrafted)."""
     faults: list[str] = field(default_factory=list)
     trace: list[Round] = field(default_factory=list)
     """Every round, in order."""
@@ -174,7 +174,7 @@ class RoundStats:
         self.trace.append(done)
 
     def origins(self, first_round: int = 0) -> list[Origin]:
-        """How each unit came about that was emitted from a round on."""
+        """How each token came about that was emitted from a round on."""
         rounds = enumerate(self.trace[first_round:], first_round)
         return [origin for number, done in rounds for origin in done.origins(number)]
 

@@ -105,7 +105,7 @@ def _drafters(reports: Sequence[Report]) -> dict[str, DrafterShare]:
 
 
 def _by_class(reports: Sequence[Report]) -> dict[str, ClassShare] | None:
-    """Of the recordings whose units have classes; None where none have."""
+    """Of the recordings whose tokens have classes; None where none have."""
     known = [report.by_class for report in reports if report.by_class is not None]
     return add_shares(known) if known else None
 

@@ -1,4 +1,4 @@
-"""What happened, round by round, and how each unit of an output was obtained."""
+"""What happened, round by round, and how each token of an output was obtained."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Kind = Literal["accepted", "recovered", "bonus"]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """How one emitted unit came about.
+    """How one emitted token came about.
 
     Attributes:
         kind: kept from a proposal, the target's own in place of a rejected one, or the target's
@@ -31,14 +31,14 @@ class Round:
     Attributes:
         drafter: who was asked; "none" where nobody was.
         context: the label that the drafter gave its outlook.
-        proposal: drafted units; the nodes of a tree, parents before children.
-        path: indices into `proposal` of the accepted units.
-        emitted: units that the round committed: the accepted ones, then the target's own one
+        proposal: drafted tokens; the nodes of a tree, parents before children.
+        path: indices into `proposal` of the accepted tokens.
+        emitted: tokens that the round committed: the accepted ones, then the target's own one
             unless a stop ended the output before it.
-        rejected: whether the target's own unit stands where another one had been drafted.
-        depth: drafted units in a row, at most.
+        rejected: whether the target's own token stands where another one had been drafted.
+        depth: drafted tokens in a row, at most.
         branches: continuations that were proposed side by side.
-        branch: which of them the accepted units are from; None where none was right.
+        branch: which of them the accepted tokens are from; None where none was right.
         block: positions of the target's forward pass; 0 where none was needed.
         draft_s: seconds spent on drafting.
         verify_s: seconds spent on scoring and judging.
@@ -59,16 +59,16 @@ class Round:
 
     @property
     def accepted(self) -> int:
-        """How many drafted units were kept."""
+        """How many drafted tokens were kept."""
         return len(self.path)
 
     @property
     def judged(self) -> int:
-        """How many drafted units in a row the target passed judgement on."""
+        """How many drafted tokens in a row the target passed judgement on."""
         return self.accepted + self.rejected
 
     def origins(self, number: int) -> tuple[Origin, ...]:
-        """An origin per emitted unit, given the round's index in the trace."""
+        """An origin per emitted token, given the round's index in the trace."""
         kept = (Origin("accepted", self.drafter, number),) * self.accepted
         if len(self.emitted) == self.accepted:
             return kept

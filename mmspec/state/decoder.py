@@ -103,7 +103,7 @@ class DecoderState:
         borrower.follow_lender()
         return borrower
 
-    def beside(self) -> DecoderState:
+    def fork(self) -> DecoderState:
         """An empty state over the same conditioning, with memory of its own for what grows.
 
         For reading something else, or the same again, without touching this state.
@@ -223,7 +223,7 @@ class DecoderState:
         """Of the positions from `start` on, keep those of one path through a tree, in order.
 
         Args:
-            start: absolute position of the tree's first unit.
+            start: absolute position of the tree's first token.
             path: indices into the tree, rising.
 
         Raises:

@@ -130,9 +130,9 @@ class LookingSettings(ModelSettings):
         target: Whose output it is: a directory, a hub id, or `sample` (comes with mmspec). Without
             it a small checkpoint is taken from the hub.
         draft: Who proposes: `none`, `ngram` (repetitions), `hypothesis` (a text that is nearly
-            right), `early-exit:N` (the target's first N layers), another model, `blind:MODEL` (it
-            isn't shown the image) or `thin:0.25:MODEL` (a part of it). Several take turns: a+b. It
-            decides how fast, never what.
+            right), `early-exit:N` (the target's first N layers), another model, `text-only:MODEL`
+            (it isn't shown the image) or `pruned:0.25:MODEL` (a part of it). Several take turns:
+            a+b. It decides how fast, never what.
     """
 
     task: ClassVar[str] = "vlm"

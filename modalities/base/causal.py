@@ -23,7 +23,7 @@ class TextModel(Family):
     model_types = ()
     model_class = "AutoModelForCausalLM"
     placeholders = ()
-    towers = ()
+    encoder_names = ()
     endless = False
 
     def context(self, model: Any) -> int:
@@ -44,7 +44,7 @@ class TextTarget(PrefixTarget):
 
     @torch.no_grad()
     def read_prompt(self, places: Tensor | None = None) -> Tensor:
-        """Read the whole prompt and freeze it; the law behind it `[1, V]`."""
+        """Read the whole prompt and freeze it; the distribution behind it `[1, V]`."""
         row = self.score(self._prepared.prompt, 1)
         self.state.freeze()
         return row

@@ -74,21 +74,21 @@ class Checkpoint:
         return inputs_of(self, images, instruction)
 
     def text(self, ids: Sequence[int]) -> str:
-        """What the units say, special ones left out."""
+        """What the tokens say, special ones left out."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=True)
 
-    def units(self, text: str) -> list[int]:
-        """A complete hypothesis from its text: its units and the end."""
+    def tokens(self, text: str) -> list[int]:
+        """A complete hypothesis from its text: its tokens and the end."""
         ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return [*ids, *sorted(self.steps.stop_units)[:1]]
+        return [*ids, *sorted(self.steps.stop_tokens)[:1]]
 
-    def word_beginnings(self, units: Sequence[int]) -> list[bool] | None:
-        """Whether each unit begins a word, None where there is no tokenizer to tell."""
+    def word_beginnings(self, tokens: Sequence[int]) -> list[bool] | None:
+        """Whether each token begins a word, None where there is no tokenizer to tell."""
         if self.processor is None:
             return None
         begins, before = [], " "
-        for unit in units:
-            text = self.tokenizer.decode([unit])
+        for token in tokens:
+            text = self.tokenizer.decode([token])
             begins.append(not (before[-1:].isalnum() and text[:1].isalnum()))
             before = text
         return begins
@@ -102,7 +102,7 @@ def steps_of(model: Any, family: Family) -> TextSteps:
     """
     size = family.vocab_size(model)
     # A placeholder may stand beyond the vocabulary that the decoder predicts.
-    reserved = frozenset(unit for unit in family.reserved(model) if unit < size)
+    reserved = frozenset(token for token in family.reserved(model) if token < size)
     try:
         return TextSteps(size, family.ends(model), reserved)
     except ValueError as error:

@@ -33,7 +33,7 @@ class CrossAttentionTarget(DecoderTarget):
 
     @torch.no_grad()
     def read_prompt(self) -> Tensor:
-        """Read the prompt and freeze it; the law behind it `[1, V]`."""
+        """Read the prompt and freeze it; the distribution behind it `[1, V]`."""
         row = self.score(self.prompt, 1)
         self.state.freeze()
         return row

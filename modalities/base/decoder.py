@@ -68,7 +68,7 @@ class BlockTarget(ABC):
         self.forwards += 1
         return logits.float()
 
-    def score_together(self, passes: Sequence[Pass]) -> list[Tensor]:
+    def score_batched(self, passes: Sequence[Pass]) -> list[Tensor]:
         """One after the other: transformers' forward knows no rows of unequal length."""
         return [one.target.score(one.ids, one.keep, one.parents) for one in passes]
 
@@ -139,9 +139,9 @@ class DecoderTarget(BlockTarget):
             **cache_argument(type(self._decoder), self.state.cache),
         )[0]
 
-    def beside(self) -> Self:
+    def fork(self) -> Self:
         """A second target on the same conditioning, nothing read yet; close it before this one."""
-        return self._over(self._decoder, self.state.beside())
+        return self._over(self._decoder, self.state.fork())
 
     def _over(self, decoder: Any, state: DecoderState) -> Self:
         """The same conditioning and head behind another decoder or state."""
@@ -156,10 +156,10 @@ class DecoderTarget(BlockTarget):
 
 
 def tree_shape(parents: Sequence[int], length: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Positions and visibility of a tree of n units behind `length` positions.
+    """Positions and visibility of a tree of n tokens behind `length` positions.
 
     Returns:
-        (positions `[n]`, what each unit sees `[n, length + n]`, bool).
+        (positions `[n]`, what each token sees `[n, length + n]`, bool).
 
     Example:
         >>> positions, sees = tree_shape([-1, 0, 0], 1, torch.device("cpu"))
@@ -170,16 +170,16 @@ def tree_shape(parents: Sequence[int], length: int, device: torch.device) -> tup
     sees = torch.zeros(size, length + size, dtype=torch.bool)
     sees[:, :length] = True
     positions: list[int] = []
-    for unit, parent in enumerate(parents):
+    for token, parent in enumerate(parents):
         if parent >= 0:
-            sees[unit] = sees[parent]
-        sees[unit, length + unit] = True
+            sees[token] = sees[parent]
+        sees[token, length + token] = True
         positions.append(length if parent < 0 else positions[parent] + 1)
     return torch.tensor(positions, device=device), sees.to(device)
 
 
-def end_units(config: Any) -> frozenset[int]:
-    """Units that a generation config ends an output with; none is legal, then its length does."""
+def end_tokens(config: Any) -> frozenset[int]:
+    """Tokens that a generation config ends an output with; none is legal, then its length does."""
     ends = config.eos_token_id
     return frozenset([] if ends is None else ends if isinstance(ends, list) else [ends])
 

@@ -34,7 +34,7 @@ class NgramDraft:
 
     def __init__(self, target: Checkpoint) -> None:
         # Not the descriptor's: a placeholder may stand beyond the vocabulary that is predicted.
-        self._never = target.family.reserved(target.model) | target.steps.stop_units
+        self._never = target.family.reserved(target.model) | target.steps.stop_tokens
 
     def open(self, request: Request) -> Drafter | None:
         """A fresh index: nothing leaks from one request to the next."""
@@ -67,7 +67,7 @@ class EarlyExitDraft:
                 request.target.early_exit(self._layers),
                 request.prompt,
                 SameVocabulary(steps.vocab_size),
-                stop_units=steps.stop_units,
+                stop_tokens=steps.stop_tokens,
                 name=self.name,
                 cost_prior=self._cost,
             )
@@ -84,7 +84,7 @@ class ModelDraft:
         target: the checkpoint to be drafted for.
         drafter: the drafting checkpoint.
         name: as in reports.
-        sure: it drafts on only while its last unit had at least this probability.
+        sure: it drafts on only while its last token had at least this probability.
     """
 
     target: Checkpoint
@@ -131,7 +131,7 @@ class ModelDraft:
             opened,
             prompt,
             self.vocabulary,
-            stop_units=self.target.steps.stop_units,
+            stop_tokens=self.target.steps.stop_tokens,
             sure=self.sure,
             name=self.name,
             cost_prior=self._cost,
@@ -152,7 +152,7 @@ class ModelDraft:
     def _read_prompt(
         self, request: Request, prepared: Prepared, opened: PreparedTarget
     ) -> tuple[Sequence[int], Tensor]:
-        """Let the drafter read; the ids that it has read, and the law behind them `[1, V]`."""
+        """Let the drafter read; the ids that it read, and the distribution behind them `[1, V]`."""
         return prepared.prompt, opened.read_prompt()
 
     def _expected_opening_s(self, request: Request) -> float:
@@ -164,7 +164,7 @@ class ModelDraft:
 
 
 def vocabulary_between(target: Checkpoint, drafter: Checkpoint) -> Vocabulary:
-    """How a drafting checkpoint's units relate to the target's.
+    """How a drafting checkpoint's tokens relate to the target's.
 
     Raises:
         ModelError: different vocabularies, and no tokenizers to bridge them.
@@ -175,10 +175,10 @@ def vocabulary_between(target: Checkpoint, drafter: Checkpoint) -> Vocabulary:
         return vocabulary_between_tokenizers(own, others, want, have)
     # Without tokenizers the ends and the placeholders tell the layout; the width may differ by
     # padding.
-    if target.steps.stop_units != drafter.steps.stop_units:
+    if target.steps.stop_tokens != drafter.steps.stop_tokens:
         raise ModelError(
-            f"the drafter's vocabulary ({have} units, ends {sorted(drafter.steps.stop_units)}) is "
-            f"not the target's ({want} units, ends {sorted(target.steps.stop_units)}): load both "
+            f"the drafter's vocabulary ({have} ids, ends {sorted(drafter.steps.stop_tokens)}) is "
+            f"not the target's ({want} ids, ends {sorted(target.steps.stop_tokens)}): load both "
             "with their processors, so that they can be bridged"
         )
     return SameVocabulary(want, have)

@@ -1,4 +1,4 @@
-"""Kinds of drafter that every modality opens alike, and what a drafting model's units mean."""
+"""Kinds of drafter that every modality opens alike, and what a drafting model's tokens mean."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from mmspec.proposals import (
 class Worded(Protocol):
     """A checkpoint that knows where words begin."""
 
-    def word_beginnings(self, units: Sequence[int]) -> list[bool] | None:
-        """Whether each unit begins a word, None where nobody can tell."""
+    def word_beginnings(self, tokens: Sequence[int]) -> list[bool] | None:
+        """Whether each token begins a word, None where nobody can tell."""
         ...
 
 
 class Expecting(Protocol):
-    """What is being decoded, and what is expected of it in target units."""
+    """What is being decoded, and what is expected of it in target tokens."""
 
     @property
     def hypothesis(self) -> Sequence[int] | None: ...  # noqa: D102
@@ -53,18 +53,18 @@ class HypothesisDraft:
         """
         given = opening.hypothesis
         try:  # a tensor or an array, as `generate` returns it, is a row of ids too
-            units = [] if given is None else [operator.index(unit) for unit in given]
+            tokens = [] if given is None else [operator.index(token) for token in given]
         except TypeError:
             shape = getattr(given, "shape", None)
             found = type(given).__name__ + ("" if shape is None else f" {list(shape)}")
             raise OptionError(f"hypothesis: found {found}, expected one row of ids") from None
-        if not units:
+        if not tokens:
             return None
-        return HypothesisDrafter(units, self._target.word_beginnings(units), self._branches)
+        return HypothesisDrafter(tokens, self._target.word_beginnings(tokens), self._branches)
 
 
 def vocabulary_between_tokenizers(target: Any, drafter: Any, want: int, have: int) -> Vocabulary:
-    """How the units of a drafting model relate to the target's, by their tokenizers.
+    """How the tokens of a drafting model relate to the target's, by their tokenizers.
 
     Args:
         target: the target's tokenizer.

@@ -19,8 +19,8 @@ class Runs:
 
 
 @contextmanager
-def watched(towers: Sequence[nn.Module], clock: Clock) -> Iterator[Runs]:
-    """Count runs of `towers` while this is open; their seconds are `encode` on the clock.
+def watched(encoder_names: Sequence[nn.Module], clock: Clock) -> Iterator[Runs]:
+    """Count runs of `encoder_names` while this is open; their seconds are `encode` on the clock.
 
     The modules get hooks of torch's and lose them again: nothing is left behind.
     """
@@ -38,9 +38,9 @@ def watched(towers: Sequence[nn.Module], clock: Clock) -> Iterator[Runs]:
             running.pop().close()
 
     with ExitStack() as hooks:
-        for tower in towers:
-            hooks.callback(tower.register_forward_pre_hook(begins).remove)
-            hooks.callback(tower.register_forward_hook(ends).remove)
+        for encoder in encoder_names:
+            hooks.callback(encoder.register_forward_pre_hook(begins).remove)
+            hooks.callback(encoder.register_forward_hook(ends).remove)
         try:
             yield runs
         finally:

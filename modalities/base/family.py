@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mmspec.kernels import PackedLinears
 from mmspec.modalities.base.batch import Medium, joined, split
-from mmspec.modalities.base.decoder import block_layers, end_units
+from mmspec.modalities.base.decoder import block_layers, end_tokens
 from mmspec.modalities.base.prefix_decoder import PrefixTarget
 from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.base.prepared_target import PreparedTarget
@@ -29,7 +29,7 @@ class Family:
         model_class: the transformers class that loads it.
         placeholders: names of the config entries that say which ids stand for an image or sound.
         media_inputs: the inputs that hold images or sounds.
-        towers: where its encoders are, as dotted paths from the model.
+        encoder_names: where its encoders are, as dotted paths from the model.
         hears: it listens; else it looks.
         in_prompt: an image takes positions of the prompt, one for each part of it.
         endless: its positions go on past what it was trained for (rotary ones), as with `generate`.
@@ -42,7 +42,7 @@ class Family:
     model_class: str
     placeholders: tuple[str, ...] = ("image_token_id", "video_token_id")
     media_inputs: tuple[str, ...] = ("pixel_values",)
-    towers: tuple[str, ...] = ("model.vision_tower",)
+    encoder_names: tuple[str, ...] = ("model.vision_tower",)
     hears: bool = False
     in_prompt: bool = True
     endless: bool = True
@@ -61,7 +61,7 @@ class Family:
         return self.model_class
 
     def decoder(self, model: Any) -> Any:
-        """The module that a block of units runs through: embeddings, layers, final norm."""
+        """The module that a block of tokens runs through: embeddings, layers, final norm."""
         return model.get_decoder()
 
     def layers(self, model: Any) -> int:
@@ -77,17 +77,17 @@ class Family:
         return self.head(model).weight.shape[0]  # type: ignore[index,return-value]
 
     def ends(self, model: Any) -> frozenset[int]:
-        """Units that end an output, unless a request says otherwise."""
-        return end_units(model.generation_config)
+        """Tokens that end an output, unless a request says otherwise."""
+        return end_tokens(model.generation_config)
 
     def reserved(self, model: Any) -> frozenset[int]:
         """Ids that stand for what isn't text: they are never drafted."""
         found = (getattr(model.config, name, None) for name in self.placeholders)
-        return frozenset(unit for unit in found if isinstance(unit, int))
+        return frozenset(token for token in found if isinstance(token, int))
 
     def encoders(self, model: Any) -> list[nn.Module]:
         """The modules whose runs are encoder runs."""
-        return [model.get_submodule(path) for path in self.towers]
+        return [model.get_submodule(path) for path in self.encoder_names]
 
     def context(self, model: Any) -> int:
         """Positions that the decoder was made for, the prompt included."""
@@ -96,7 +96,7 @@ class Family:
     def visual_tokens(self, prepared: Prepared) -> int:
         """Positions that stand for images or sounds."""
         reserved = self.reserved(prepared.model)
-        return sum(unit in reserved for unit in prepared.prompt)
+        return sum(token in reserved for token in prepared.prompt)
 
     def rows(self, model: Any, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The inputs of each row of a batch, as its own call of `generate` takes them: unpadded.

@@ -15,10 +15,10 @@ from mmspec.engine import Sampling, Scores, run_alone
 from mmspec.engine.stats import RequestStats
 from mmspec.errors import ModelError
 from mmspec.modalities.base.checkpoint import Checkpoint
-from mmspec.modalities.base.pair import Pair
 from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.base.request import Inputs, decoded
 from mmspec.modalities.base.rows import Row, collects_scores
+from mmspec.modalities.base.speculative_decoder import SpeculativeDecoder
 
 
 def handed_on(inputs: Mapping[str, Any], target: Checkpoint, drafter: Checkpoint) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def handed_on(inputs: Mapping[str, Any], target: Checkpoint, drafter: Checkpoint
 
 
 def decode_row(
-    pair: Pair[Checkpoint],
+    pair: SpeculativeDecoder[Checkpoint],
     prepared: Prepared,
     sampling: Sampling,
     *,
@@ -55,18 +55,18 @@ def decode_row(
     Args:
         pair: the target and its kind of drafter.
         prepared: what `generate` prepared.
-        sampling: how units are drawn.
+        sampling: how tokens are drawn.
         inputs: makes a drafting model's own inputs.
-        hypothesis: expected units, for a hypothesis drafter.
+        hypothesis: expected tokens, for a hypothesis drafter.
         streamer: gets committed ids.
     """
-    account = RequestStats(Clock(pair.checkpoint.device))
+    stats = RequestStats(Clock(pair.checkpoint.device))
     scores = Scores([], []) if collects_scores(prepared.config) else None
     ids = run_alone(
         decoded(
             pair,
             prepared,
-            account,
+            stats,
             sampling=sampling,
             inputs=inputs,
             hypothesis=hypothesis,
@@ -76,7 +76,7 @@ def decode_row(
     )
     if streamer is not None:
         streamer.end()
-    return Row(ids, scores, account.report(sampling, pair.costs))
+    return Row(ids, scores, stats.report(sampling, pair.costs))
 
 
 def prompt_length(model: Any, inputs: Mapping[str, Any]) -> int:

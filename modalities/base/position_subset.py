@@ -31,25 +31,25 @@ def reading_only(decoder: Any, places: Tensor | None) -> Iterator[None]:
         yield
         return
 
-    def thin(module: Any, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def prune(module: Any, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if given or named.get("inputs_embeds") is None:
             raise ModelError(
                 f"{type(module).__name__} isn't handed the prompt's embeddings: its visual "
                 "positions can't be thinned"
             )
-        return given, _thinned(named, places)
+        return given, _pruned(named, places)
 
-    hook = decoder.register_forward_pre_hook(thin, with_kwargs=True)
+    hook = decoder.register_forward_pre_hook(prune, with_kwargs=True)
     try:
         yield
     finally:
         hook.remove()
 
 
-def _thinned(named: dict[str, Any], places: Tensor) -> dict[str, Any]:
+def _pruned(named: dict[str, Any], places: Tensor) -> dict[str, Any]:
     """What a decoder is given, without the other places."""
     positions = named.get("position_ids")
-    thinned = {
+    pruned = {
         **named,
         "inputs_embeds": named["inputs_embeds"][:, places],
         "position_ids": places[None] if positions is None else positions[..., places],
@@ -60,9 +60,9 @@ def _thinned(named: dict[str, Any], places: Tensor) -> dict[str, Any]:
     if visual is not None and deep is not None:
         kept = torch.zeros_like(visual)
         kept[:, places] = True
-        thinned["visual_pos_masks"] = visual[:, places]
-        thinned["deepstack_visual_embeds"] = [level[kept[visual]] for level in deep]
-    return thinned
+        pruned["visual_pos_masks"] = visual[:, places]
+        pruned["deepstack_visual_embeds"] = [level[kept[visual]] for level in deep]
+    return pruned
 
 
 def _mask(mask: Any, places: Tensor) -> Any:

@@ -54,7 +54,7 @@ class PrefixTarget(BlockTarget):
 
     @torch.no_grad()
     def read_prompt(self, places: Tensor | None = None) -> Tensor:
-        """Let the whole model read the prompt and freeze it; the law behind it `[1, V]`.
+        """Let the whole model read the prompt and freeze it; the distribution behind it `[1, V]`.
 
         Args:
             places: for a drafter that leaves some of them out: those that its decoder reads.
@@ -87,11 +87,11 @@ class PrefixTarget(BlockTarget):
         ).last_hidden_state
 
     def _told(self, size: int) -> Mapping[str, Any]:
-        """What else the decoder takes with a block of `size` units."""
+        """What else the decoder takes with a block of `size` tokens."""
         return {}
 
     def _mask(self, positions: Tensor, sees: Tensor) -> Any:
-        """What the decoder takes as a mask: places `[n]`, what each unit sees `[n, length + n]`."""
+        """What the decoder takes as a mask: places `[n]`, what each token sees `[n, length + n]`."""
         return self._additive(sees)
 
     def _additive(self, sees: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class PrefixTarget(BlockTarget):
     def prompt_attention(self) -> Tensor:
         """What the prompt's last position attended to `[P]`: the mean of all heads and layers.
 
-        That unit is read once more, behind what is there and seeing what it saw, with attention
+        That token is read once more, behind what is there and seeing what it saw, with attention
         that shows its weights. Afterwards state and model are as before.
         """
         held, last = self.state.length, self.state.frozen - 1
@@ -151,7 +151,7 @@ class WindowedTarget(PrefixTarget):
 
     def _mask(self, positions: Tensor, sees: Tensor) -> Any:
         window = self._decoder.config.sliding_window
-        # A tree's units stand side by side at one place, so their keys' places are looked up.
+        # A tree's tokens stand side by side at one place, so their keys' places are looked up.
         places = torch.cat([torch.arange(self.state.length, device=self.device), positions])
         near = places[None] > positions[:, None] - window
         return {

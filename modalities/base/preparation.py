@@ -25,7 +25,7 @@ DECODED = (
     GenerationMode.SAMPLE,
     GenerationMode.ASSISTED_GENERATION,  # the library's own speculation: the same output
 )
-"""Ways to generate that choose one unit after the other by the target's law alone."""
+"""Ways to generate that choose one token after the other by the target's distribution alone."""
 
 ASKED_FOR_BY = {
     GenerationMode.CONTRASTIVE_SEARCH: "penalty_alpha",
@@ -130,7 +130,8 @@ def prepare(model: Any, inputs: Mapping[str, Any], **options: Any) -> Prepared:
 
 
 def check_mode(config: Any) -> None:
-    """Raise where `generate` would not choose one unit after the other by the target's law alone.
+    """Raise where `generate` would not choose one token after the other by the target's
+    distribution alone.
 
     Args:
         config: a prepared generation config.

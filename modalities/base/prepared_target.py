@@ -13,7 +13,7 @@ class PreparedTarget(Target, Protocol):
     """A target that has yet to read its prompt."""
 
     def read_prompt(self) -> Tensor:
-        """Read the prompt and freeze it; the law behind it `[1, V]`."""
+        """Read the prompt and freeze it; the distribution behind it `[1, V]`."""
         ...
 
     def early_exit(self, layers: int) -> Target:

@@ -74,7 +74,7 @@ def inputs_of(
     except Exception as error:  # a zoo; what it says is about these images and this text
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"the model's processor refuses this: {reason}") from error
-    _check_places(checkpoint, made)
+    _check_positions(checkpoint, made)
     return _as_the_model_is(made, checkpoint.model)
 
 
@@ -143,8 +143,8 @@ def _words(checkpoint: Checkpoint, instruction: Instruction) -> str | None:
     placeholder = next((token for token in held if token and token in text), None)
     if placeholder is None:
         ids = checkpoint.tokenizer(text, add_special_tokens=False)["input_ids"]
-        unit = next((unit for unit in ids if unit in family.reserved(checkpoint.model)), None)
-        placeholder = None if unit is None else checkpoint.tokenizer.decode([unit])
+        token = next((token for token in ids if token in family.reserved(checkpoint.model)), None)
+        placeholder = None if token is None else checkpoint.tokenizer.decode([token])
     if placeholder is not None:
         raise OptionError(
             f"found {placeholder!r} in the prompt, which stands for an image: expected words; "
@@ -163,7 +163,7 @@ def _check_unicode(text: Any) -> None:
         raise OptionError(f"prompt: found {text!r}, expected Unicode text") from None
 
 
-def _check_places(checkpoint: Checkpoint, made: Mapping[str, Any]) -> None:
+def _check_positions(checkpoint: Checkpoint, made: Mapping[str, Any]) -> None:
     """Raise where images were given and the prompt has no place for them.
 
     Raises:
@@ -173,7 +173,7 @@ def _check_places(checkpoint: Checkpoint, made: Mapping[str, Any]) -> None:
     ids = made.get("input_ids")
     if ids is None or not reserved:
         return
-    if not any(unit in reserved for unit in ids[0].tolist()):
+    if not any(token in reserved for token in ids[0].tolist()):
         raise ModelError(
             "the checkpoint's chat template leaves the image out of the prompt: expected a "
             "placeholder for it; is this the processor that belongs to the model?"

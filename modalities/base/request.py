@@ -18,9 +18,9 @@ from mmspec.engine import Sampling, Scores, Session, Steps, Stops
 from mmspec.engine.stats import RequestStats
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.encoder_runs import watched
-from mmspec.modalities.base.pair import Pair, decode
 from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.base.prepared_target import PreparedTarget
+from mmspec.modalities.base.speculative_decoder import SpeculativeDecoder, decode
 
 Inputs = Callable[[Checkpoint], Mapping[str, Any]]
 """Inputs of a drafting model for the same images and text, made when asked for."""
@@ -34,7 +34,7 @@ class Request:
         target: the opened decoder, its prompt read.
         prepared: what it was opened on.
         inputs: a drafting model's own inputs; None where only the target's are known.
-        hypothesis: what the caller expects, in target units.
+        hypothesis: what the caller expects, in target tokens.
         clock: for what opening a drafter costs.
         step_s: seconds of an ordinary step, None where none was measured yet.
         drafter_encoder_runs: of a drafter's own encoder, so far.
@@ -55,7 +55,7 @@ class Request:
 
     @property
     def room(self) -> int:
-        """Units that may follow the prompt."""
+        """Tokens that may follow the prompt."""
         return (self.prepared.config.max_length or self.target.capacity) - len(self.prompt)
 
     @contextmanager
@@ -70,9 +70,9 @@ class Request:
 
 @contextmanager
 def session(
-    pair: Pair[Checkpoint],
+    pair: SpeculativeDecoder[Checkpoint],
     prepared: Prepared,
-    account: RequestStats,
+    stats: RequestStats,
     *,
     sampling: Sampling,
     inputs: Inputs | None = None,
@@ -85,27 +85,27 @@ def session(
     Args:
         pair: the target and its kind of drafter.
         prepared: what `generate` prepared.
-        account: adds up what is done.
-        sampling: how units are drawn.
+        stats: adds up what is done.
+        sampling: how tokens are drawn.
         inputs: makes a drafting model's own inputs.
-        hypothesis: expected units.
+        hypothesis: expected tokens.
         streamer: gets committed ids.
         scores: collects rows where not None.
     """
-    checkpoint, clock = pair.checkpoint, account.clock
+    checkpoint, clock = pair.checkpoint, stats.clock
     family = checkpoint.family
     with clock("prefill"):
         target = family.open(prepared, packed=checkpoint.packed)
     try:
         with clock("prefill"), watched(family.encoders(checkpoint.model), clock) as runs:
             first_row = target.read_prompt()
-        account.encoder_runs += runs.count
+        stats.encoder_runs += runs.count
         step_s = partial(pair.costs.seconds, 1)
         request = Request(target, prepared, inputs, hypothesis, clock, step_s)
         with pair.session(
             request,
             first_row,
-            account,
+            stats,
             processors=prepared.processors,
             stops=Stops.from_transformers(prepared.criteria, (), family.limit(prepared)),
             sampling=sampling,
@@ -116,13 +116,13 @@ def session(
         if prepared.cache is not None:
             target.state.copy_to(prepared.cache)
     finally:
-        account.target_forwards += target.forwards
+        stats.target_forwards += target.forwards
         target.close()
 
 
 def decoded(
-    pair: Pair[Checkpoint], prepared: Prepared, account: RequestStats, **how: Any
+    pair: SpeculativeDecoder[Checkpoint], prepared: Prepared, stats: RequestStats, **how: Any
 ) -> Steps[list[int]]:
-    """Decode a prepared request to its end: the arguments of `session`; the emitted units."""
-    with session(pair, prepared, account, **how) as opened:
+    """Decode a prepared request to its end: the arguments of `session`; the emitted tokens."""
+    with session(pair, prepared, stats, **how) as opened:
         return (yield from decode(opened))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mmspec.errors import OptionError
-from mmspec.modalities.base.pair import Draft
+from mmspec.modalities.base.speculative_decoder import Draft
 from mmspec.proposals import AcceptanceRate, Drafter, SwitchDrafter
 
 

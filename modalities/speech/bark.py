@@ -2,8 +2,8 @@
 
 The semantic chain says how many frames there will be. The coarse chain goes through two codebooks,
 one window after another: each window is a decoding of its own, behind what it may still see of the
-semantic units and of the codes before it. The fine model isn't autoregressive: nothing in it can be
-drafted, so the library runs it.
+semantic tokens and of the codes before it. The fine model isn't autoregressive: nothing in it can
+be drafted, so the library runs it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mmspec.engine.processing import BlockForm, register_block_form
 from mmspec.errors import InputError, ModelError
 from mmspec.factorizations import Codebook, FirstStream, StagedCodes, TimeMajorFrames
 from mmspec.factorizations.codes import Grid
-from mmspec.modalities.base.checkpoint import Checkpoint as Model
+from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.decoder import with_module
 from mmspec.modalities.base.draft import ModelDraft
 from mmspec.modalities.base.prefix_decoder import PrefixTarget
@@ -42,14 +42,14 @@ from mmspec.modalities.speech.chain import (
     log_probs,
     models,
     prepared_chain,
-    units,
+    tokens,
 )
-from mmspec.modalities.speech.contract import Asked, Said
+from mmspec.modalities.speech.contract import CodesRequest, CodesResult
 from mmspec.modalities.speech.family import check_words
 from mmspec.modalities.speech.preparation import Loop, shadow
 
 if TYPE_CHECKING:
-    from mmspec.modalities.speech.checkpoint import Checkpoint
+    from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 
 SEMANTIC, FINE, FIRST_WINDOW = range(3)
 """Parts of a request that draw noise of their own; every coarse window is one more."""
@@ -116,7 +116,7 @@ class StageModel(ChainModel):
         return StageTarget
 
     def limit(self, prepared: Prepared) -> int:
-        """Positions at which a chain is over: the last unit is never read, so it needs none."""
+        """Positions at which a chain is over: the last token is never read, so it needs none."""
         context = self.context(prepared.model) + 1
         return min(prepared.config.max_length or context, context)
 
@@ -148,15 +148,15 @@ class Bark(ChainFamily):
         check(model, steps)
         return steps
 
-    def chains(self, model: Any, packed: bool) -> dict[str, Model]:
+    def chains(self, model: Any, packed: bool) -> dict[str, Checkpoint]:
         """The first two stages."""
         orders = Orders.of(model)
         coarse = orders.coarse["coarse_generation_config"]
         pads = frozenset({coarse.coarse_semantic_pad_token, coarse.coarse_infer_token})
         semantic = StageModel(frozenset({orders.settings.semantic_pad_token}))
         return {
-            "semantic": Model.of(model.semantic, packed=packed, family=semantic),
-            "coarse": Model.of(
+            "semantic": Checkpoint.of(model.semantic, packed=packed, family=semantic),
+            "coarse": Checkpoint.of(
                 model.coarse_acoustics, packed=packed, family=StageModel(frozenset(), pads)
             ),
         }
@@ -178,13 +178,13 @@ class Bark(ChainFamily):
             raise ModelError(f"the target says {own.acoustic}, the drafter {others.acoustic}")
         if own != others:
             raise ModelError(
-                f"the target makes {own.frames_per_unit} frames of a semantic unit, the drafter "
-                f"{others.frames_per_unit}"
+                f"the target makes {own.frames_per_token} frames of a semantic token, the drafter "
+                f"{others.frames_per_token}"
             )
 
     def new_tokens(self, steps: Any, frames: int) -> int:
         """Of the semantic stage, which decides how many frames there will be."""
-        return math.ceil(frames / steps.frames_per_unit)
+        return math.ceil(frames / steps.frames_per_token)
 
     def books(self, steps: Any) -> Sequence[Codebook]:
         """Coarse ones, then fine ones."""
@@ -194,7 +194,7 @@ class Bark(ChainFamily):
         """One stage of what was said."""
         return sequence[("semantic", "coarse").index(name)]
 
-    def text_inputs(self, checkpoint: Checkpoint, text: str) -> dict[str, Any]:
+    def text_inputs(self, checkpoint: SpeechCheckpoint, text: str) -> dict[str, Any]:
         """The text's ids, padded to what the semantic stage reads.
 
         Raises:
@@ -213,47 +213,47 @@ class Bark(ChainFamily):
             )
         return {name: value.to(checkpoint.device) for name, value in made.items()}
 
-    def codec(self, checkpoint: Checkpoint) -> Any:
+    def codec(self, checkpoint: SpeechCheckpoint) -> Any:
         """The model's own; it may have more codebooks than are written."""
         return checkpoint.model.codec_model
 
-    def say(self, asked: Asked) -> Steps[Said]:
+    def say(self, asked: CodesRequest) -> Steps[CodesResult]:
         """All stages, one behind the other.
 
         `max_new_tokens` is the semantic stage's: the others follow from it.
         """
-        checkpoint, account = asked.pair.checkpoint, asked.account
-        model, steps, clock = checkpoint.model, checkpoint.steps, account.clock
+        checkpoint, stats = asked.pair.checkpoint, asked.stats
+        model, steps, clock = checkpoint.model, checkpoint.steps, stats.clock
         orders = Orders.of(model, **asked.inputs, **_options(asked))
         _check_request(model, asked.inputs, orders)
         text = {"input_ids": asked.inputs["input_ids"], **orders.semantic}
 
-        def own_text(drafter: Model) -> Mapping[str, Any]:
+        def own_text(drafter: Checkpoint) -> Mapping[str, Any]:
             """Drafters embed the text by themselves; the model's settings hold for both."""
             return {**text, **(asked.drafter_inputs or {})}
 
         with clock("prefill"):
             prepared = prepared_chain(model.semantic, text)
-        semantic = yield from units(asked, "semantic", prepared, go=SEMANTIC, inputs=own_text)
-        finish_reason, before = account.finish_reason, len(account.tally.trace)
+        semantic = yield from tokens(asked, "semantic", prepared, go=SEMANTIC, inputs=own_text)
+        finish_reason, before = stats.finish_reason, len(stats.tally.trace)
         coarse = yield from _coarse(asked, semantic, orders)
         chained = steps.acoustic.chained
-        rounds = account.tally.trace[before:]
+        rounds = stats.tally.trace[before:]
         books = len(steps.acoustic.codebooks)
-        account.codes.append(counted(rounds, books, lambda index: index % chained))
+        stats.codes.append(counted(rounds, books, lambda index: index % chained))
         fine: Sequence[Sequence[int]] = [()] * (books - chained)
         if coarse:
             codes = yield Filling(lambda: _fine(asked, coarse, orders), clock)
             fine = codes[0, chained:].tolist()
-        account.finish_reason = finish_reason
+        stats.finish_reason = finish_reason
         sequence = (tuple(semantic), tuple(coarse), *map(tuple, fine))
         _, grid = steps.to_grid(sequence)
         hand_over(asked.streamer, grid)
         sampling = drawing(asked, any(_draws(orders)))
-        return Said(grid, steps.has_ended(sequence), sequence, 0, sampling)
+        return CodesResult(grid, steps.has_ended(sequence), sequence, 0, sampling)
 
-    def log_probs(self, asked: Asked, said: Said, *, text: bool) -> list[float]:
-        """Of the semantic units; coarse ones read these and no text, so they lose nothing by it.
+    def log_probs(self, asked: CodesRequest, said: CodesResult, *, text: bool) -> list[float]:
+        """Of the semantic tokens; coarse ones read these and no text, so they lose nothing by it.
 
         A text is dropped as Bark reads the rest of a short one: as padding.
         """
@@ -303,7 +303,7 @@ class Orders:
                     f"the model's generation config has no {name}: load it with its "
                     "generation_config.json"
                 )
-        stages: list[Any] = [_Overheard() for _ in range(3)]
+        stages: list[Any] = [_StageRecorder() for _ in range(3)]
         twin = model
         for name, stage in zip(
             ("semantic", "coarse_acoustics", "fine_acoustics"), stages, strict=True
@@ -315,7 +315,7 @@ class Orders:
         return cls(*(stage.asked for stage in stages))
 
 
-class _Overheard:
+class _StageRecorder:
     """Stands in for a stage and remembers what it is asked."""
 
     def __init__(self) -> None:
@@ -345,9 +345,9 @@ def descriptor(model: Any) -> StagedCodes:
     books = [Codebook(known, codes, first + codes * k, pad=pad) for k in range(chained)]
     try:
         books += [Codebook(said[1], codes, pad=codes)] * (fine.n_fine_codebooks - chained)
-        units = Codebook(said[0], first, end=semantic.semantic_pad_token)
+        tokens = Codebook(said[0], first, end=semantic.semantic_pad_token)
         return StagedCodes(
-            TimeMajorFrames((units,), slots=(0,)),
+            TimeMajorFrames((tokens,), slots=(0,)),
             FirstStream(tuple(books), chained),
             Fraction(str(coarse.coarse_rate_hz)) / Fraction(str(semantic.semantic_rate_hz)),
         )
@@ -373,7 +373,7 @@ def check(model: Any, steps: StagedCodes) -> None:
         "codebooks: the next would begin with the wrong one": told.sliding_window_len % chained,
         f"the semantic stage ends by {ends}, the coarse stage waits for "
         f"{orders.settings.semantic_pad_token}": ends != orders.settings.semantic_pad_token,
-        f"the coarse model says {coarse.output_vocab_size} ids; {first} semantic units and "
+        f"the coarse model says {coarse.output_vocab_size} ids; {first} semantic tokens and "
         f"{chained} codebooks of {codes} codes are {last}": coarse.output_vocab_size < last,
         f"the generation config has {books} codebooks, the fine model {total}": books != total,
         f"{books} codebooks are written, the codec has {len(codec.quantizer.layers)}": books
@@ -390,7 +390,7 @@ def check(model: Any, steps: StagedCodes) -> None:
             raise ModelError(message)
 
 
-def _options(asked: Asked) -> dict[str, Any]:
+def _options(asked: CodesRequest) -> dict[str, Any]:
     """Of `generate`; a length is the semantic stage's, and the others take none."""
     options = dict(asked.options)
     if "max_new_tokens" in options:
@@ -425,7 +425,7 @@ def _draws(orders: Orders) -> Iterator[bool]:
     yield orders.fine.get("temperature", config.temperature) not in (None, 1.0)
 
 
-def _coarse(asked: Asked, semantic: Sequence[int], orders: Orders) -> Steps[list[int]]:
+def _coarse(asked: CodesRequest, semantic: Sequence[int], orders: Orders) -> Steps[list[int]]:
     """The coarse chain, window after window.
 
     The library's own code says what a window sees, so it is run once per window, with the windows
@@ -435,15 +435,15 @@ def _coarse(asked: Asked, semantic: Sequence[int], orders: Orders) -> Steps[list
     ids = torch.tensor([list(semantic)], device=coarse.device)
     answers: list[list[int]] = []
     while True:
-        with asked.account.clock("prefill"):
+        with asked.stats.clock("prefill"):
             try:
                 twin = shadow(coarse, _answering(answers))
-                codes = twin.generate(ids.clone(), **orders.coarse)  # it writes to its units
+                codes = twin.generate(ids.clone(), **orders.coarse)  # it writes to its tokens
                 return codes[0].tolist()
             except _NextWindow as window:
                 prepared = window.prepared
         go = FIRST_WINDOW + len(answers)
-        answers.append((yield from units(asked, "coarse", prepared, go=go)))
+        answers.append((yield from tokens(asked, "coarse", prepared, go=go)))
 
 
 class _NextWindow(Exception):
@@ -469,7 +469,7 @@ def _answering(answers: Sequence[Sequence[int]]) -> Loop:
 
 
 @torch.no_grad()
-def _fine(asked: Asked, coarse: Sequence[int], orders: Orders) -> Tensor:
+def _fine(asked: CodesRequest, coarse: Sequence[int], orders: Orders) -> Tensor:
     """Codes of all codebooks `[1, K, T]`; the stage draws where its temperature isn't 1."""
     model = asked.pair.checkpoint.model.fine_acoustics
     seed = Sampling(True, asked.seed).of_part(0, FINE).seed

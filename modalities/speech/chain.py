@@ -1,7 +1,7 @@
 """Plain chains: models that write codes one by one, like words. What their families share.
 
 A family of this kind is one chain or several in a row, and each is decoded by a session of its own,
-over units as a language model's. What isn't autoregressive behind them the library runs.
+over tokens as a language model's. What isn't autoregressive behind them the library runs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from mmspec.engine import BlockCosts, Policy, Sampling, Steps
 from mmspec.errors import InputError, OptionError
 from mmspec.factorizations.codes import Grid
 from mmspec.modalities.base import family as vlm
-from mmspec.modalities.base.checkpoint import Checkpoint as Model
+from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.draft import ModelDraft
-from mmspec.modalities.base.pair import Pair
 from mmspec.modalities.base.preparation import Prepared, check_mode, prepare, refusing
 from mmspec.modalities.base.request import Inputs, Request, decoded
-from mmspec.modalities.speech.contract import Asked
+from mmspec.modalities.base.speculative_decoder import SpeculativeDecoder
+from mmspec.modalities.speech.contract import CodesRequest
 from mmspec.modalities.speech.family import Family
 from mmspec.proposals import Drafter, NgramDrafter
 from mmspec.proposals.runs import RunIndex
@@ -33,18 +33,18 @@ from mmspec.report.by_codebook import CodeShare
 from mmspec.report.trace import Round
 
 if TYPE_CHECKING:
-    from mmspec.modalities.speech.checkpoint import Checkpoint
+    from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 
 
 BLOCK = 256
-"""Units that are read again at a time."""
+"""Tokens that are read again at a time."""
 
 LONGEST = 6
-"""Units of the longest run that is looked up."""
+"""Tokens of the longest run that is looked up."""
 
 
 class ChainModel(vlm.Family):
-    """A causal language model some of whose units are codes. It sees no image and hears nothing.
+    """A causal language model some of whose tokens are codes. It sees no image and hears nothing.
 
     Args:
         ends: ids that end it; None: those of its generation config.
@@ -54,7 +54,7 @@ class ChainModel(vlm.Family):
     model_types = ()
     model_class = "AutoModelForCausalLM"
     placeholders = ()
-    towers = ()
+    encoder_names = ()
 
     def __init__(
         self, ends: frozenset[int] | None = None, marks: frozenset[int] = frozenset()
@@ -62,7 +62,7 @@ class ChainModel(vlm.Family):
         self._ends, self._marks = ends, marks
 
     def ends(self, model: Any) -> frozenset[int]:
-        """Units that end it."""
+        """Tokens that end it."""
         return super().ends(model) if self._ends is None else self._ends
 
     def reserved(self, model: Any) -> frozenset[int]:
@@ -83,7 +83,7 @@ class ChainRequest:
 
     name: str
     request: Request
-    asked: Asked
+    asked: CodesRequest
     never: frozenset[int]
 
 
@@ -109,14 +109,14 @@ class ChainDraft:
         target: the checkpoint to be drafted for.
         drafter: transformers' model.
         name: as in reports.
-        sure: it drafts on only while its last unit had at least this probability.
+        sure: it drafts on only while its last token had at least this probability.
 
     Raises:
         ModelError: it writes other codes; names both sides.
     """
 
     def __init__(
-        self, target: Checkpoint, drafter: Any, name: str = "model", sure: float = 0.4
+        self, target: SpeechCheckpoint, drafter: Any, name: str = "model", sure: float = 0.4
     ) -> None:
         family: Any = target.family
         family.check_drafter(target.model, drafter)
@@ -137,11 +137,11 @@ class ChainFamily(Family):
     draft_kind = ChainDraft
 
     @abstractmethod
-    def chains(self, model: Any, packed: bool) -> dict[str, Model]:
+    def chains(self, model: Any, packed: bool) -> dict[str, Checkpoint]:
         """The models that write its chains, by name, in the order in which they do."""
 
     def earlier(self, sequence: Sequence[Any], name: str) -> Sequence[int]:
-        """The units of one chain in a sequence that was said."""
+        """The tokens of one chain in a sequence that was said."""
         return sequence
 
     def drafting(self) -> type[ModelDraft]:
@@ -152,22 +152,24 @@ class ChainFamily(Family):
 class _Handing:
     """Hands a kind of drafter what it may know of a chain."""
 
-    def __init__(self, asked: Asked, chain: str, model: Model) -> None:
+    def __init__(self, asked: CodesRequest, chain: str, model: Checkpoint) -> None:
         self.name = asked.pair.draft.name
         self._asked, self._chain, self._model = asked, chain, model
 
     def open(self, opening: Request) -> Drafter | None:
         model = self._model
-        never = model.family.reserved(model.model) | model.steps.stop_units
+        never = model.family.reserved(model.model) | model.steps.stop_tokens
         request = ChainRequest(self._chain, opening, self._asked, never)
         return self._asked.pair.draft.open(request)
 
 
-_models: WeakKeyDictionary[Checkpoint, dict[str, Model]] = WeakKeyDictionary()
-_learned: WeakKeyDictionary[Pair, dict[str, tuple[Policy, BlockCosts]]] = WeakKeyDictionary()
+_models: WeakKeyDictionary[SpeechCheckpoint, dict[str, Checkpoint]] = WeakKeyDictionary()
+_learned: WeakKeyDictionary[SpeculativeDecoder, dict[str, tuple[Policy, BlockCosts]]] = (
+    WeakKeyDictionary()
+)
 
 
-def models(checkpoint: Checkpoint) -> dict[str, Model]:
+def models(checkpoint: SpeechCheckpoint) -> dict[str, Checkpoint]:
     """The models that write a checkpoint's chains; they are described and packed once."""
     if checkpoint not in _models:
         family: Any = checkpoint.family
@@ -175,7 +177,7 @@ def models(checkpoint: Checkpoint) -> dict[str, Model]:
     return _models[checkpoint]
 
 
-def _pair(asked: Asked, chain: str) -> Pair[Model]:
+def _pair(asked: CodesRequest, chain: str) -> SpeculativeDecoder[Checkpoint]:
     """One chain with its kind of drafter. Each has costs of its own; the last has the pair's."""
     parts, pair = models(asked.pair.checkpoint), asked.pair
     if pair not in _learned:
@@ -183,7 +185,7 @@ def _pair(asked: Asked, chain: str) -> Pair[Model]:
         learned = {name: (pair.policy.at(costs), costs) for name, costs in every.items()}
         _learned[pair] = {**learned, list(parts)[-1]: (pair.policy, pair.costs)}
     policy, costs = _learned[pair][chain]
-    return Pair(parts[chain], _Handing(asked, chain, parts[chain]), policy, costs)
+    return SpeculativeDecoder(parts[chain], _Handing(asked, chain, parts[chain]), policy, costs)
 
 
 def prepared_chain(model: Any, inputs: Mapping[str, Any], **options: Any) -> Prepared:
@@ -196,8 +198,8 @@ def prepared_chain(model: Any, inputs: Mapping[str, Any], **options: Any) -> Pre
         return prepare(model, inputs, **options)
 
 
-def units(
-    asked: Asked,
+def tokens(
+    asked: CodesRequest,
     chain: str,
     prepared: Prepared,
     *,
@@ -210,21 +212,21 @@ def units(
     Args:
         asked: what the chain is part of.
         chain: its name.
-        prepared: what `generate` prepared; it says whether units are drawn or the likeliest.
+        prepared: what `generate` prepared; it says whether tokens are drawn or the likeliest.
         go: number of the session within the request: each draws noise of its own.
         inputs: makes a drafting model's own inputs; None: it reads the prepared ones.
         streamer: gets committed ids.
 
     Raises:
         InputError: several texts in one request, or a padded one.
-        OptionError: a way to generate that isn't one unit after the other, or approximate
+        OptionError: a way to generate that isn't one token after the other, or approximate
             acceptance.
     """
     check_mode(prepared.config)
     if asked.approximate is not None:
         raise OptionError(
-            "approximate acceptance judges codes of frames; here a step decides one unit, and some "
-            "are marks or words: leave it out"
+            "approximate acceptance judges codes of frames; here a step decides one token, and "
+            "some are marks or words: leave it out"
         )
     if len(prepared.input_ids) != 1:
         raise InputError(f"found {len(prepared.input_ids)} texts in one request: pass them singly")
@@ -234,7 +236,7 @@ def units(
         yield from decoded(
             _pair(asked, chain),
             prepared,
-            asked.account,
+            asked.stats,
             sampling=drawing(asked, bool(prepared.config.do_sample), go),
             inputs=inputs,
             streamer=streamer,
@@ -242,8 +244,8 @@ def units(
     )
 
 
-def drawing(asked: Asked, sample: bool, go: int = 0) -> Sampling:
-    """How the units of a session are drawn; a rule is one for those that are drawn at all."""
+def drawing(asked: CodesRequest, sample: bool, go: int = 0) -> Sampling:
+    """How the tokens of a session are drawn; a rule is one for those that are drawn at all."""
     if not sample:
         return Sampling()
     return Sampling(True, asked.seed, asked.rule).of_part(0, go)
@@ -255,7 +257,7 @@ def counted(trace: Sequence[Round], width: int, column: Callable[[int], int | No
     Args:
         trace: the rounds.
         width: codebooks.
-        column: the codebook that the unit at an index of the output belongs to, None for none.
+        column: the codebook that the token at an index of the output belongs to, None for none.
     """
     decided, proposed, judged, agreed = 0, [0] * width, [0] * width, [0] * width
     start = 0
@@ -272,8 +274,9 @@ def counted(trace: Sequence[Round], width: int, column: Callable[[int], int | No
 
 
 @torch.no_grad()
-def log_probs(model: Model, prepared: Prepared, ids: Sequence[int]) -> list[float]:
-    """The log-probability of each unit behind a prompt and those before it, by the model's own law.
+def log_probs(model: Checkpoint, prepared: Prepared, ids: Sequence[int]) -> list[float]:
+    """The log-probability of each token behind a prompt and those before it, by the model's own
+    distribution.
 
     Args:
         model: that writes the chain.
@@ -364,6 +367,6 @@ class Filling:
         with self.clock(self.phase):
             return self.fill()
 
-    def run_together(self, works: Sequence[Filling]) -> list[Tensor]:
+    def run_batched(self, works: Sequence[Filling]) -> list[Tensor]:
         """One after the other."""
         return [work.fill() for work in works]

@@ -13,7 +13,7 @@ from mmspec.modalities.speech.family import Family
 
 
 @dataclass(frozen=True, eq=False)
-class Checkpoint:
+class SpeechCheckpoint:
     """A loaded checkpoint.
 
     Attributes:
@@ -33,7 +33,7 @@ class Checkpoint:
     @classmethod
     def of(
         cls, model: Any, processor: Any = None, *, packed: bool = True, family: Family | None = None
-    ) -> Checkpoint:
+    ) -> SpeechCheckpoint:
         """Describe a model; without a family, the one that its model type names.
 
         Raises:

@@ -256,8 +256,8 @@ def _dac_residual(unit: Any) -> Stage:
 
 
 def _dac_block(block: Any) -> Stage:
-    units = [block.res_unit1, block.res_unit2, block.res_unit3]
-    return _chain([block.snake1, block.conv_t1, *units])
+    tokens = [block.res_unit1, block.res_unit2, block.res_unit3]
+    return _chain([block.snake1, block.conv_t1, *tokens])
 
 
 _RULES: dict[str, Callable[[Any], Stage]] = {

@@ -15,38 +15,38 @@ from mmspec.engine.frames import Chain, Frames, FrameStops, Layout
 from mmspec.engine.stats import RequestStats
 from mmspec.errors import OptionError
 from mmspec.factorizations.codes import Grid
-from mmspec.modalities.base.pair import Pair
 from mmspec.modalities.base.preparation import Prepared
+from mmspec.modalities.base.speculative_decoder import SpeculativeDecoder
 from mmspec.prefix import Frame
 from mmspec.target import Target
 
 if TYPE_CHECKING:
-    from mmspec.modalities.speech.checkpoint import Checkpoint
+    from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class CodesRequest:
     """What is to be said, and how.
 
     Attributes:
         pair: the target and its kind of drafter.
         inputs: what the target's `generate` takes.
         options: of `generate`.
-        account: adds up what is done.
+        stats: adds up what is done.
         seed: key of the noise where codes are sampled; None: fresh noise.
         rule: of acceptance, see `mmspec.engine.Sampling`.
         approximate: leave to judge by groups of similar codes; None: exactly.
         drafter_inputs: makes a drafting model's own inputs for the same text; None: the target's.
         earlier: sequences that the same voice has said before, as the model sees them.
-        streamer: gets committed frames or units, one by one.
+        streamer: gets committed frames or tokens, one by one.
 
     Raises:
         OptionError: a cache, which no loop here reads or fills.
     """
 
-    pair: Pair[Checkpoint]
+    pair: SpeculativeDecoder[SpeechCheckpoint]
     inputs: Mapping[str, Any]
-    account: RequestStats
+    stats: RequestStats
     options: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
     rule: str = "auto"
@@ -61,18 +61,19 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Said:
+class CodesResult:
     """What came of it.
 
     Attributes:
         grid: codes, frames × codebooks: what parity compares.
         ended: whether the model said that it is done (else its length ended it).
-        sequence: units or frames as the model sees them, the prompt's included.
+        sequence: tokens or frames as the model sees them, the prompt's included.
         prompt_length: how many of them were given.
         sampling: how its codes were drawn.
-        layout: what was forced in the sequence; None where a step decides one unit.
-        first_step: the step, as the descriptor counts them, that decided the first unit behind what
-            was given; below 0 where marks come before the first code, None where no count holds.
+        layout: what was forced in the sequence; None where a step decides one token.
+        first_step: the step, as the descriptor counts them, that decided the first token behind
+            what was given; below 0 where marks come before the first code, None where no count
+            holds.
     """
 
     grid: Grid
@@ -108,11 +109,11 @@ class PreparedTarget(Target, Protocol):
     hidden_from: int
 
     def read_prompt(self) -> Tensor:
-        """Read the prompt and freeze it; the law behind it `[1, R, V]`."""
+        """Read the prompt and freeze it; the distribution behind it `[1, R, V]`."""
         ...
 
 
-def units_of(opened: PreparedTarget, layout: Layout | None = None) -> Frames:
+def step_kind_of(opened: PreparedTarget, layout: Layout | None = None) -> Frames:
     """What a session is given for a target of frames, whose marks are what is forced by default."""
     return Frames(opened.codebooks, layout or opened.layout, opened.chain, opened.said)
 

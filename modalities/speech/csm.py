@@ -19,7 +19,7 @@ from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations import Codebook, DepthFrames
 from mmspec.factorizations.codes import Grid
 from mmspec.modalities.base.preparation import Prepared
-from mmspec.modalities.speech.checkpoint import Checkpoint
+from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 from mmspec.modalities.speech.contract import PreparedTarget
 from mmspec.modalities.speech.csm_request import CsmPrepared, prepare
 from mmspec.modalities.speech.csm_target import CsmTarget
@@ -126,11 +126,11 @@ class CsmFamily(FrameFamily):
         """The codec, which hears the recordings of a prompt."""
         return [model.codec_model]
 
-    def codec(self, checkpoint: Checkpoint) -> Any:
+    def codec(self, checkpoint: SpeechCheckpoint) -> Any:
         """The model's own."""
         return checkpoint.model.codec_model
 
-    def text_inputs(self, checkpoint: Checkpoint, text: str) -> dict[str, Any]:
+    def text_inputs(self, checkpoint: SpeechCheckpoint, text: str) -> dict[str, Any]:
         """The text's ids, of speaker 0 unless it begins with another's number, as `[1]`.
 
         Raises:

@@ -151,7 +151,7 @@ class OnlyBest(LogitsProcessor):
     """Gives everything to the best code: a backbone that doesn't sample beside one that does."""
 
     def __call__(self, input_ids: Any, scores: Tensor) -> Tensor:
-        """Laws `[..., V]`, whatever the ids."""
+        """Distributions `[..., V]`, whatever the ids."""
         return only_best(scores)
 
 

@@ -33,7 +33,7 @@ class PatternLayout:
     """Rows as a delay pattern prescribes them.
 
     Args:
-        rows: every row of the output, `FREE` where a law decides.
+        rows: every row of the output, `FREE` where a distribution decides.
         pad: what stands behind the last one.
 
     Example:
@@ -80,8 +80,8 @@ class Rows:
 
     Attributes:
         steps: the descriptor.
-        pattern: int64 `[K, rows]`: marks and given codes, `FREE` where a law decides.
-        prompt: rows that the decoder reads before the first law.
+        pattern: int64 `[K, rows]`: marks and given codes, `FREE` where a distribution decides.
+        prompt: rows that the decoder reads before the first distribution.
         guided: whether conditional and unconditional scores come in pairs.
     """
 
@@ -238,8 +238,8 @@ def whole_rows(steps: DelayedFrames, rows: Sequence[Frame]) -> list[Frame]:
     late = [(delay, book.pad) for delay, book in zip(steps.delays, steps.codebooks, strict=True)]
     return [
         tuple(
-            unit if pad is None or index - 1 - delay < frames else pad
-            for unit, (delay, pad) in zip(row, late, strict=True)
+            token if pad is None or index - 1 - delay < frames else pad
+            for token, (delay, pad) in zip(row, late, strict=True)
         )
         for index, row in enumerate(rows)
     ]

@@ -1,14 +1,15 @@
 """The chain inside a frame: a small decoder that goes down the codebooks.
 
 The backbone decides a frame's first code; a depth decoder decides the others, each behind those
-before it. How many passes it takes to know its laws is open:
+before it. How many passes it takes to know its distributions is open:
 
     drafted frames: One pass for all of them at once, each frame's own codes as input.
     another frame: A pass per code, K - 1 of them. If the codes to come are guessed, a pass also
-        gives the laws behind the guess, and as long as the guess is right nothing else is asked.
+        gives the distributions behind the guess, and as long as the guess is right nothing else is
+        asked.
 
-A guess only says which laws are worth knowing early. Codes are drawn from the decoder's own laws,
-so a wrong guess costs a pass and changes no code.
+A guess only says which distributions are worth knowing early. Codes are drawn from the decoder's
+own distributions, so a wrong guess costs a pass and changes no code.
 
 Legend: K codebooks, V codes in a codebook, D width of the backbone.
 """
@@ -51,7 +52,7 @@ class Depth(Protocol):
     layers: int
 
     def score(self, hidden: Tensor | None, codes: Tensor, state: DecoderState | None) -> Tensor:
-        """The laws behind some codes: one pass.
+        """The distributions behind some codes: one pass.
 
         Args:
             hidden: the backbone's state at each frame, `[n, D]`; None where `state` holds it.
@@ -59,7 +60,8 @@ class Depth(Protocol):
             state: memory of a single frame, its block announced; None: nothing is remembered.
 
         Returns:
-            Float32 logits `[n, m, V]`: row j is the law of the code that follows `codes[:, j]`.
+            Float32 logits `[n, m, V]`: row j is the distribution of the code that follows `codes[:,
+            j]`.
         """
         ...
 
@@ -84,8 +86,8 @@ class Inside:
 
     Args:
         processors: transformers' list.
-        best_only: each law is all on its highest code: this decoder doesn't sample where the
-            backbone does.
+        best_only: each distribution is all on its highest code: this decoder doesn't sample where
+            the backbone does.
 
     Raises:
         OptionError: a processor remembers what it was called with.
@@ -106,7 +108,7 @@ class Inside:
         """Process rows.
 
         Args:
-            rows: `[n, m, V]`; row j of a frame is the law behind `first + j` of its codes.
+            rows: `[n, m, V]`; row j of a frame is the distribution behind `first + j` of its codes.
             frames: n frames, at least `first + m - 1` codes of each.
             first: how many codes are known at the first row.
         """
@@ -127,7 +129,8 @@ class Inside:
 
 
 def only_best(rows: Tensor) -> Tensor:
-    """Laws `[..., V]` that give everything to their highest code, the first one if several are.
+    """Distributions `[..., V]` that give everything to their highest code, the first one if several
+    are.
 
     Example:
         >>> only_best(torch.tensor([1.0, 3.0, 3.0])).tolist()
@@ -138,17 +141,17 @@ def only_best(rows: Tensor) -> Tensor:
 
 
 class Chain:
-    """The laws inside the frames of one request.
+    """The distributions inside the frames of one request.
 
     Args:
         depth: the decoder.
         backbone: where frames begin.
         processors: of the depth decoder; none if None.
-        guess: how frames may go on; None: no law is asked for early.
+        guess: how frames may go on; None: no distribution is asked for early.
 
     Attributes:
         passes: forward passes of the depth decoder so far.
-        guessed: laws that were computed behind a guess.
+        guessed: distributions that were computed behind a guess.
         used: how many of these were asked for: their guess was right.
     """
 
@@ -165,14 +168,14 @@ class Chain:
         self._seen: Tensor | None = None
         self._hidden: list[Tensor] = []
         self._behind: list[Frame | None] = []
-        self._laws: dict[tuple[int, Frame], Tensor] = {}
+        self._distributions: dict[tuple[int, Frame], Tensor] = {}
         self._early: set[tuple[int, Frame]] = set()
         self._held = NOTHING
         self.passes = self.guessed = self.used = 0
 
     @torch.no_grad()
     def teach(self, frames: Sequence[Frame]) -> Tensor:
-        """Know the laws of n drafted frames, which the backbone has just read: one pass.
+        """Know the distributions of n drafted frames, which the backbone has just read: one pass.
 
         Args:
             frames: their codes; where there are none, no pass is made.
@@ -215,16 +218,16 @@ class Chain:
         if self._seen is not self._backbone.states:
             self._look()  # nothing was drafted, so nothing was taught
         asked = frame_idx, codes
-        if asked not in self._laws:
+        if asked not in self._distributions:
             self._read(frame_idx, codes)
         if asked in self._early:
             self._early.remove(asked)
             self.used += 1
-        return self._laws[asked]
+        return self._distributions[asked]
 
     @torch.no_grad()
     def _read(self, frame_idx: int, codes: Frame) -> None:
-        """Know the law behind `codes`, and those behind a guess: one pass."""
+        """Know the distribution behind `codes`, and those behind a guess: one pass."""
         hidden, last = self._hidden[frame_idx], self._depth.codebooks - 1
         line = codes
         if self.guess is not None and len(codes) < last:
@@ -237,7 +240,7 @@ class Chain:
         self._held = frame_idx, line
         self.passes += 1
         for count, row in enumerate(self._processors(rows, [line], known + 1)[0], known + 1):
-            self._laws.setdefault((frame_idx, line[:count]), row)
+            self._distributions.setdefault((frame_idx, line[:count]), row)
             if count > len(codes):
                 self._early.add((frame_idx, line[:count]))
         self.guessed += len(line) - len(codes)
@@ -260,10 +263,10 @@ class Chain:
         self._hidden, self._behind = list(self._seen), list(self._backbone.behind)
 
     def _forget(self) -> None:
-        self._laws, self._early, self._held = {}, set(), NOTHING
+        self._distributions, self._early, self._held = {}, set(), NOTHING
         self._state.rollback(0)
 
     def close(self) -> None:
         """Release the memory."""
-        self._laws, self._hidden = {}, []
+        self._distributions, self._hidden = {}, []
         self._state.close()

@@ -40,20 +40,20 @@ class DepthDrafter(FrameModelDrafter):
         hidden = model.hidden[-1] if read else model.first_hidden
         before = prefix.ids[-1] if len(prefix) else None
         frames: list[Frame] = []
-        laws: list[Tensor] = []
+        distributions: list[Tensor] = []
         while True:
             if bool(torch.isnan(row).any()):
                 raise DraftError("the drafting model's logits are NaN")
             self.depth.begin(len(frames), hidden, before)
-            before, law = self._drawn(draw, row, len(frames))
+            before, distribution = self._drawn(draw, row, len(frames))
             frames.append(before)
-            laws += [] if law is None else [law]
+            distributions += [] if distribution is None else [distribution]
             if len(frames) >= limit or model.state.length >= model.capacity:
                 break
             row, hidden = model.score([before], keep=1)[0], model.hidden[-1]
-        if not laws:
+        if not distributions:
             return DraftedFrames(tuple(frames))
-        return DraftedFrames(tuple(frames), torch.stack(laws), draft_rest=self._rest)
+        return DraftedFrames(tuple(frames), torch.stack(distributions), draft_rest=self._rest)
 
     @property
     def depth_forwards(self) -> int:
@@ -66,19 +66,19 @@ class DepthDrafter(FrameModelDrafter):
         return cast(Any, self.model).depth
 
     def _drawn(self, draw: FramePick, row: Tensor, frame_idx: int) -> tuple[Frame, Tensor | None]:
-        """A frame and the laws `[K, V]` that its codes were drawn from."""
-        code, law = draw.first(row)
+        """A frame and the distributions `[K, V]` that its codes were drawn from."""
+        code, distribution = draw.first(row)
         codes: Frame = (code,)
-        laws = [law]
+        distributions = [distribution]
         while len(codes) < cast(Any, self.model).codebooks:
-            code, law = draw.code(self.depth.rest(frame_idx, codes), len(codes))
-            codes, laws = (*codes, code), [*laws, law]
+            code, distribution = draw.code(self.depth.rest(frame_idx, codes), len(codes))
+            codes, distributions = (*codes, code), [*distributions, distribution]
         draw.done(codes)
-        drawn = [law for law in laws if law is not None]
+        drawn = [distribution for distribution in distributions if distribution is not None]
         return codes, torch.stack(drawn) if drawn else None
 
     def _rest(self, frame_idx: int, codes: Frame) -> Tensor:
-        """The law `[V]` behind other codes of a drafted frame."""
+        """The distribution `[V]` behind other codes of a drafted frame."""
         return self.depth.rest(frame_idx, codes).double().softmax(-1)
 
 

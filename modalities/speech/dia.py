@@ -33,7 +33,7 @@ from mmspec.prefix import Frame
 from mmspec.state import DecoderState
 
 if TYPE_CHECKING:
-    from mmspec.modalities.speech.checkpoint import Checkpoint
+    from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 
 
 class DiaLayout(DelayedLayout):
@@ -88,7 +88,7 @@ class DiaTarget(FrameScoring, DecoderTarget):
     """Dia's decoder, opened on a prompt of rows."""
 
     def read_prompt(self) -> Tensor:
-        """Read the prompt and freeze it; the law behind it `[1, R, V]`."""
+        """Read the prompt and freeze it; the distribution behind it `[1, R, V]`."""
         row = self.score(self.prompt, 1)
         self.state.freeze()
         return row
@@ -235,7 +235,7 @@ class Dia(FrameFamily):
         """What reads the text."""
         return [model.model.encoder]
 
-    def text_inputs(self, checkpoint: Checkpoint, text: str) -> dict[str, Any]:
+    def text_inputs(self, checkpoint: SpeechCheckpoint, text: str) -> dict[str, Any]:
         """Its bytes, and the rows that the decoder starts from.
 
         Raises:
@@ -279,7 +279,7 @@ class Dia(FrameFamily):
         table = self.decoder(model).embeddings.embed.weight
         return table.split(model.config.decoder_config.vocab_size)
 
-    def codec(self, checkpoint: Checkpoint) -> Any:
+    def codec(self, checkpoint: SpeechCheckpoint) -> Any:
         """Its processor's."""
         return getattr(checkpoint.processor, "audio_tokenizer", None)
 
@@ -320,7 +320,7 @@ def _check_length(model: Any, length: int) -> None:
 def _check_ends(steps: DelayedFrames, prepared: Prepared) -> None:
     """Padding stands behind each codebook's end only where `generate` looks for that very end."""
     ends = [c.eos_token_id.tolist() for c in prepared.criteria if type(c) is EosTokenCriteria]
-    expected = sorted(steps.stop_units)
+    expected = sorted(steps.stop_tokens)
     if [sorted(ids) for ids in ends] != [expected]:
         raise OptionError(
             f"eos_token_id: {ends[0] if ends else None} ends no output of this model: it is "

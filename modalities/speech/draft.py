@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from mmspec.errors import ModelError
-from mmspec.modalities.base.pair import Draft
+from mmspec.modalities.base.speculative_decoder import Draft
 from mmspec.modalities.speech.chain import LookupDraft as ChainLookupDraft
-from mmspec.modalities.speech.checkpoint import Checkpoint
+from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 from mmspec.modalities.speech.family import FrameFamily
 from mmspec.modalities.speech.heads import FrameHeads
 from mmspec.modalities.speech.request import Request
@@ -78,7 +78,7 @@ class ModelDraft:
         ModelError: it writes codes in another order; names both sides.
     """
 
-    target: Checkpoint
+    target: SpeechCheckpoint
     drafter: Any
     name: str = "model"
     conditioning: ClassVar[str] = "own"
@@ -122,7 +122,7 @@ class HeadsDraft:
 
     name = "heads"
 
-    def __init__(self, target: Checkpoint, heads: FrameHeads) -> None:
+    def __init__(self, target: SpeechCheckpoint, heads: FrameHeads) -> None:
         width = frame_family(target).width(target.model)
         codebooks, shape = len(target.steps.codebooks), heads.config
         if (shape.hidden, shape.codebooks) != (width, codebooks):
@@ -137,12 +137,12 @@ class HeadsDraft:
         return HeadsDrafter(request.target, self._heads, self._heads.config.offsets)
 
 
-def lookup_draft(target: Checkpoint) -> Draft:
+def lookup_draft(target: SpeechCheckpoint) -> Draft:
     """Lookup, in frames or in the codes of a chain."""
     return LookupDraft() if isinstance(target.family, FrameFamily) else ChainLookupDraft()
 
 
-def heads_draft(target: Checkpoint, folder: str) -> HeadsDraft:
+def heads_draft(target: SpeechCheckpoint, folder: str) -> HeadsDraft:
     """Heads in a folder.
 
     Raises:
@@ -155,7 +155,7 @@ def heads_draft(target: Checkpoint, folder: str) -> HeadsDraft:
         raise ModelError(f"draft: {error}") from None
 
 
-def repeat_draft(target: Checkpoint) -> RepeatDraft:
+def repeat_draft(target: SpeechCheckpoint) -> RepeatDraft:
     """The last frame once more.
 
     Raises:
@@ -165,7 +165,7 @@ def repeat_draft(target: Checkpoint) -> RepeatDraft:
     return RepeatDraft()
 
 
-def model_draft(target: Checkpoint, drafter: Any, name: str) -> Draft:
+def model_draft(target: SpeechCheckpoint, drafter: Any, name: str) -> Draft:
     """Another model as a drafter: heads, or a smaller one of the same codes.
 
     Raises:
@@ -175,7 +175,7 @@ def model_draft(target: Checkpoint, drafter: Any, name: str) -> Draft:
     return kind(target, drafter, name)
 
 
-def frame_family(target: Checkpoint) -> FrameFamily:
+def frame_family(target: SpeechCheckpoint) -> FrameFamily:
     """A checkpoint's family, where one step decides a frame.
 
     Raises:

@@ -12,16 +12,16 @@ from mmspec.engine import Steps
 from mmspec.engine.frames import Layout
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations.codes import Codebook, Grid
-from mmspec.modalities.base.pair import Draft
 from mmspec.modalities.base.preparation import Prepared
-from mmspec.modalities.speech.contract import Asked, PreparedTarget, Said
+from mmspec.modalities.base.speculative_decoder import Draft
+from mmspec.modalities.speech.contract import CodesRequest, CodesResult, PreparedTarget
 from mmspec.modalities.speech.grounding import frame_log_probs
 from mmspec.modalities.speech.preparation import prepare
 from mmspec.modalities.speech.request import said_in_frames
 from mmspec.prefix import Frame
 
 if TYPE_CHECKING:
-    from mmspec.modalities.speech.checkpoint import Checkpoint
+    from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 
 
 class Family(ABC):
@@ -50,7 +50,7 @@ class Family(ABC):
         """
 
     @abstractmethod
-    def say(self, asked: Asked) -> Steps[Said]:
+    def say(self, asked: CodesRequest) -> Steps[CodesResult]:
         """Decode a request to its end."""
 
     def in_words(self, steps: Any) -> str:
@@ -68,7 +68,7 @@ class Family(ABC):
             ours, theirs = self.in_words(own), self.in_words(others)
             raise ModelError(f"the target writes {ours}, the drafter {theirs}")
 
-    def log_probs(self, asked: Asked, said: Said, *, text: bool) -> list[float]:
+    def log_probs(self, asked: CodesRequest, said: CodesResult, *, text: bool) -> list[float]:
         """The log-probability of each step of an output behind those before it.
 
         Args:
@@ -93,7 +93,7 @@ class Family(ABC):
         """How many signals its codec decodes one by one: two for the sides of a stereo model."""
         return 1
 
-    def text_inputs(self, checkpoint: Checkpoint, text: str) -> dict[str, Any]:
+    def text_inputs(self, checkpoint: SpeechCheckpoint, text: str) -> dict[str, Any]:
         """What `generate` takes for a text.
 
         Raises:
@@ -110,11 +110,11 @@ class Family(ABC):
     def code_embeddings(self, model: Any) -> Sequence[Tensor]:
         """The target's own table `[ids, D]` of each codebook: what says which codes are alike.
 
-        One table where a step decides one unit.
+        One table where a step decides one token.
         """
         raise OptionError(f"{self.title}: which of its codes are alike isn't known")
 
-    def codec(self, checkpoint: Checkpoint) -> Any:
+    def codec(self, checkpoint: SpeechCheckpoint) -> Any:
         """The model that turns its codes into sound; None where the checkpoint has none."""
         return None
 
@@ -134,7 +134,7 @@ class FrameFamily(Family):
     def open(self, prepared: Prepared, *, packed: bool) -> PreparedTarget:
         """A target on what `generate` prepared; its prompt is still to be read."""
 
-    def say(self, asked: Asked) -> Steps[Said]:
+    def say(self, asked: CodesRequest) -> Steps[CodesResult]:
         """One session over frames."""
         return said_in_frames(self, asked)
 
@@ -193,7 +193,7 @@ class FrameFamily(Family):
         """
         raise OptionError(f"{self.title}: grounding isn't supported, its text can't be dropped")
 
-    def log_probs(self, asked: Asked, said: Said, *, text: bool) -> list[float]:
+    def log_probs(self, asked: CodesRequest, said: CodesResult, *, text: bool) -> list[float]:
         """Of all codes that a step decided, in one pass over the output."""
         return frame_log_probs(self, asked, said, text=text)
 

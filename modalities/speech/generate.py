@@ -7,12 +7,12 @@ from typing import Any
 from mmspec.compat import quiet
 from mmspec.engine import Sampling, run_alone
 from mmspec.errors import OptionError
-from mmspec.modalities.speech.contract import Asked
+from mmspec.modalities.speech.contract import CodesRequest
 from mmspec.modalities.speech.family import FrameFamily
 from mmspec.modalities.speech.preparation import shadow
 
 
-def generated(asked: Asked) -> tuple[Any, Sampling]:
+def generated(asked: CodesRequest) -> tuple[Any, Sampling]:
     """Decode a request, and let the model's own `generate` make of the codes what it makes of its.
 
     It prepares once more for that; its loop is given the ids instead of decoding.

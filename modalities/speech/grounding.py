@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmspec.acceptance.frames import FREE
 from mmspec.errors import StateError
-from mmspec.modalities.speech.contract import Asked, PreparedTarget, Said
+from mmspec.modalities.speech.contract import CodesRequest, CodesResult, PreparedTarget
 
 if TYPE_CHECKING:
     from mmspec.modalities.speech.family import FrameFamily
@@ -18,10 +18,12 @@ BLOCK = 256
 """Frames that are read at a time."""
 
 
-def frame_log_probs(family: FrameFamily, asked: Asked, said: Said, *, text: bool) -> list[float]:
+def frame_log_probs(
+    family: FrameFamily, asked: CodesRequest, said: CodesResult, *, text: bool
+) -> list[float]:
     """The log-probability of each frame behind those before it, of all its decided codes together.
 
-    The law is the model's own: unguided, unprocessed.
+    The distribution is the model's own: unguided, unprocessed.
 
     Raises:
         OptionError: the family can't drop its text.
@@ -38,7 +40,7 @@ def frame_log_probs(family: FrameFamily, asked: Asked, said: Said, *, text: bool
 
 
 @torch.no_grad()
-def _read(target: PreparedTarget, said: Said) -> list[float]:
+def _read(target: PreparedTarget, said: CodesResult) -> list[float]:
     if said.layout is None:
         raise StateError("an output without a layout has no frames to be read again")
     frames = list(said.sequence[said.prompt_length :])

@@ -31,13 +31,13 @@ from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.speech.contract import PreparedTarget
 from mmspec.modalities.speech.family import FrameFamily, check_words
 from mmspec.modalities.speech.higgs_rows import BesideText, HiggsLayout, Marks
-from mmspec.modalities.speech.repetition_aware import RedrawnLaw
+from mmspec.modalities.speech.repetition_aware import RepetitionAwareDistribution
 from mmspec.modalities.speech.scoring import FrameScoring
 from mmspec.modalities.speech.state import BehindConditioning
 from mmspec.prefix import Frame
 
 if TYPE_CHECKING:
-    from mmspec.modalities.speech.checkpoint import Checkpoint
+    from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 
 
 class HiggsTarget(FrameScoring):
@@ -71,7 +71,7 @@ class HiggsTarget(FrameScoring):
 
     @torch.no_grad()
     def read_prompt(self) -> Tensor:
-        """Read text, voice and start marks, and freeze them; the law behind them `[1, K, V]`."""
+        """Read and freeze text, voice and start marks; the distribution behind them `[1, K, V]`."""
         start, inputs = self.state.length, self._inputs()
         with self.state.block(len(self.prompt) - start):
             scores = self._scores(self._read(**inputs), start, 1)
@@ -233,7 +233,7 @@ class HiggsAudio(FrameFamily):
         table = model.model.embed_audio_tokens.embed_audio_tokens.weight
         return table.split(model.config.codebook_size)
 
-    def text_inputs(self, checkpoint: Checkpoint, text: str) -> dict[str, Any]:
+    def text_inputs(self, checkpoint: SpeechCheckpoint, text: str) -> dict[str, Any]:
         """A conversation in which the text is to be said.
 
         Raises:
@@ -254,7 +254,7 @@ class HiggsAudio(FrameFamily):
         )
         return {name: value.to(checkpoint.device) for name, value in made.items()}
 
-    def codec(self, checkpoint: Checkpoint) -> Any:
+    def codec(self, checkpoint: SpeechCheckpoint) -> Any:
         """None: its processor has one of a kind that `open_codec` doesn't know."""
         return None
 
@@ -268,7 +268,7 @@ def _marks_of(steps: DelayedFrames) -> tuple[int, int]:
 
 
 def _is_spoken(steps: DelayedFrames, frame: Frame) -> bool:
-    return all(unit in book.ids for unit, book in zip(frame, steps.codebooks, strict=True))
+    return all(token in book.ids for token, book in zip(frame, steps.codebooks, strict=True))
 
 
 def _check_prompt(prepared: Prepared, codebooks: int) -> None:
@@ -298,7 +298,7 @@ def _check_ends(prepared: Prepared) -> None:
     """The text id beside a complete row must end the output, and those beside others must not."""
     config = prepared.model.config
     ends = [c.eos_token_id.tolist() for c in prepared.criteria if type(c) is EosTokenCriteria]
-    ends = [unit for units in ends for unit in units]
+    ends = [token for tokens in ends for token in tokens]
     others = {config.audio_token_id, config.audio_delay_token_id}
     if config.eos_token_id not in ends or others & set(ends):
         raise OptionError(
@@ -313,7 +313,11 @@ def _redraw(prepared: Prepared, steps: DelayedFrames) -> None:
     window, repeats = (
         getattr(config, name, None) for name in ("ras_win_len", "ras_win_max_num_repeat")
     )
-    if window is None or repeats is None or any(type(one) is RedrawnLaw for one in processors):
+    if (
+        window is None
+        or repeats is None
+        or any(type(one) is RepetitionAwareDistribution for one in processors)
+    ):
         return
     if not config.do_sample:
         raise OptionError(
@@ -326,7 +330,7 @@ def _redraw(prepared: Prepared, steps: DelayedFrames) -> None:
         )
     voice = prepared.inputs.get("audio_input_ids")
     processors[:] = [
-        RedrawnLaw(
+        RepetitionAwareDistribution(
             [one for one in processors if type(one) is not Marks],
             [] if voice is None else voice[0].tolist(),
             window=window,

@@ -52,7 +52,7 @@ class HiggsLayout:
             ahead = row - len(frames)
             if begun is None and ahead < len(drafted):
                 pairs = zip(marks, drafted[ahead], strict=True)
-                if any(mark == FREE and unit == self._end for mark, unit in pairs):
+                if any(mark == FREE and token == self._end for mark, token in pairs):
                     begun = row
         return found
 
@@ -81,7 +81,7 @@ class HiggsLayout:
         return FREE if begun is None or row <= begun + k else self._end
 
     def _is_complete(self, row: Frame) -> bool:
-        return all(unit == self._end for unit in row)
+        return all(token == self._end for token in row)
 
     def _begun(self, frames: Sequence[Frame]) -> int | None:
         """The row of the first end mark; all end marks stand at most K rows later."""

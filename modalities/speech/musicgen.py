@@ -34,9 +34,9 @@ from mmspec.modalities.speech.preparation import prepare
 from mmspec.prefix import Frame
 
 if TYPE_CHECKING:
-    from mmspec.modalities.speech.checkpoint import Checkpoint
+    from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 
-BLIND: frozenset[type] = IGNORES_PREFIX | {
+TEXT_ONLY: frozenset[type] = IGNORES_PREFIX | {
     *FRAME_FORMS,
     SuppressTokensLogitsProcessor,
     MaxLengthCriteria,
@@ -161,7 +161,7 @@ class Musicgen(FrameFamily):
 
         It masks what its decoder reads, as `RowsTarget` does, and the output when it is whole.
         """
-        if all(type(one) in BLIND for one in (*prepared.processors, *prepared.criteria)):
+        if all(type(one) in TEXT_ONLY for one in (*prepared.processors, *prepared.criteria)):
             return opened.layout
         return Unforced(opened.codebooks)
 
@@ -179,7 +179,7 @@ class Musicgen(FrameFamily):
         """The codes that transformers' own `generate` hands to the codec, frames × codebooks."""
         return codes_heard(model, inputs, self.signals(model), **options)
 
-    def text_inputs(self, checkpoint: Checkpoint, text: str) -> dict[str, Any]:
+    def text_inputs(self, checkpoint: SpeechCheckpoint, text: str) -> dict[str, Any]:
         """The text's ids.
 
         Raises:
@@ -212,7 +212,7 @@ class Musicgen(FrameFamily):
         """A table `[ids, D]` of each codebook."""
         return [table.weight for table in self.decoder(model).embed_tokens]
 
-    def codec(self, checkpoint: Checkpoint) -> Any:
+    def codec(self, checkpoint: SpeechCheckpoint) -> Any:
         """The model's own."""
         return checkpoint.model.audio_encoder
 
@@ -269,10 +269,10 @@ def order(model: Any) -> DelayedFrames:
     start = settings.decoder_start_token_id
     start = settings.bos_token_id if start is None else start
     codes, channels = config.vocab_size, config.audio_channels
-    for mark, unit in (("start", start), ("pad", settings.pad_token_id)):
-        if unit != codes:
+    for mark, token in (("start", start), ("pad", settings.pad_token_id)):
+        if token != codes:
             raise ModelError(
-                f"the generation config's {mark} mark is {unit}, but the model writes {codes} "
+                f"the generation config's {mark} mark is {token}, but the model writes {codes} "
                 f"codes, so its marks are {codes}"
             )
     if config.num_codebooks % channels:

@@ -21,7 +21,7 @@ from mmspec.engine.processing import MEMORYLESS
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations import TimeMajorFrames
 from mmspec.factorizations.codes import Grid
-from mmspec.modalities.base.checkpoint import Checkpoint as Model
+from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.speech.chain import (
     ChainFamily,
     ChainModel,
@@ -30,20 +30,20 @@ from mmspec.modalities.speech.chain import (
     drawing,
     log_probs,
     prepared_chain,
-    units,
+    tokens,
 )
-from mmspec.modalities.speech.contract import Asked, Said
+from mmspec.modalities.speech.contract import CodesRequest, CodesResult
 from mmspec.modalities.speech.family import check_words
 
 if TYPE_CHECKING:
-    from mmspec.modalities.speech.checkpoint import Checkpoint
+    from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 
 LEVELS = (1, 3, 7)
 """Where each of SNAC's levels ends among a frame's columns."""
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class SpecialTokens:
     """What the ids of such a model mean; the defaults are the published checkpoint's.
 
     Attributes:
@@ -69,17 +69,17 @@ class Marks:
 
 
 class Slots:
-    """Follows a sequence unit by unit: which of them are speech, and whole frames of it.
+    """Follows a sequence token by token: which of them are speech, and whole frames of it.
 
     Args:
         steps: the descriptor.
         start: the mark that begins speech.
-        resync: leave out what is out of place, and go on at the next unit of slot 0; else it is
+        resync: leave out what is out of place, and go on at the next token of slot 0; else it is
             refused.
 
     Attributes:
         frames: codes of the whole frames so far, by column.
-        columns: of each unit, the column that it is in; None where it is in no frame.
+        columns: of each token, the column that it is in; None where it is in no frame.
         inside: whether speech has begun and not ended.
         ended: whether it has ended by its mark.
 
@@ -100,35 +100,35 @@ class Slots:
         self.inside = self.ended = False
 
     def follow(self, sequence: Iterable[int]) -> None:
-        """The next units.
+        """The next tokens.
 
         Raises:
-            InputError: a unit that is out of place inside speech, unless those are left out.
+            InputError: a token that is out of place inside speech, unless those are left out.
         """
-        for unit in sequence:
-            self._push(unit)
+        for token in sequence:
+            self._push(token)
 
-    def _push(self, unit: int) -> None:
+    def _push(self, token: int) -> None:
         self.columns.append(None)
         if not self.inside:
-            if unit == self._start:  # what was said before it was another utterance
+            if token == self._start:  # what was said before it was another utterance
                 self.inside, self.ended, self.frames = True, False, []
-        elif unit in self._steps.stop_units:
+        elif token in self._steps.stop_tokens:
             self._check_whole()
             self._drop()
             self.inside, self.ended = False, True
         else:
-            self._place(unit)
+            self._place(token)
 
-    def _place(self, unit: int) -> None:
+    def _place(self, token: int) -> None:
         column = self._steps.slots[self._slot]
-        if unit not in self._steps.codebooks[column].ids and self._resync:
+        if token not in self._steps.codebooks[column].ids and self._resync:
             self._drop()
             column = self._steps.slots[0]
-            if unit not in self._steps.codebooks[column].ids:
+            if token not in self._steps.codebooks[column].ids:
                 return
         where = f"frame {len(self.frames)}, codebook {column}: "
-        self._partial.append(self._steps.codebooks[column].code_of(unit, where))
+        self._partial.append(self._steps.codebooks[column].code_of(token, where))
         self.columns[-1] = column
         self._slot += 1
         if self._slot == len(self._steps.slots):
@@ -150,7 +150,7 @@ class Slots:
         self._partial, self._slot = [], 0
 
     def column(self, index: int) -> int | None:
-        """The column of a unit; behind the last one, of what comes if all goes on as it should."""
+        """The column of a token; behind the last one, of what comes if all goes on as it should."""
         if index < len(self.columns):
             return self.columns[index]
         ahead = self._slot + index - len(self.columns)
@@ -166,7 +166,7 @@ class SlotMask(LogitsProcessor):
         marks: of the vocabulary.
     """
 
-    def __init__(self, marks: Marks) -> None:
+    def __init__(self, marks: SpecialTokens) -> None:
         self._marks = marks
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -205,8 +205,8 @@ class Orpheus(ChainFamily):
     loads = "AutoModelForCausalLM"
     drafters: ClassVar[Mapping[str, str]] = {"llama": "AutoModelForCausalLM"}
 
-    def __init__(self, marks: Marks | None = None, *, resync: bool = False) -> None:
-        self.marks = Marks() if marks is None else marks
+    def __init__(self, marks: SpecialTokens | None = None, *, resync: bool = False) -> None:
+        self.marks = SpecialTokens() if marks is None else marks
         self.resync = resync
 
     def descriptor(self, model: Any) -> TimeMajorFrames:
@@ -224,11 +224,11 @@ class Orpheus(ChainFamily):
                 f"end mark is {marks.end}"
             ) from None
 
-    def chains(self, model: Any, packed: bool) -> dict[str, Model]:
+    def chains(self, model: Any, packed: bool) -> dict[str, Checkpoint]:
         """The model itself."""
         marks = frozenset({*self.marks.before, *self.marks.behind})
         family = ChainModel(frozenset({self.marks.end}), marks)
-        return {"speech": Model.of(model, packed=packed, family=family)}
+        return {"speech": Checkpoint.of(model, packed=packed, family=family)}
 
     def load_processor(self, source: str, **options: Any) -> Any:
         """Its tokenizer."""
@@ -236,7 +236,7 @@ class Orpheus(ChainFamily):
 
         return AutoTokenizer.from_pretrained(source, **options)
 
-    def text_inputs(self, checkpoint: Checkpoint, text: str) -> dict[str, Any]:
+    def text_inputs(self, checkpoint: SpeechCheckpoint, text: str) -> dict[str, Any]:
         """The text's ids between the marks; a voice is named in the text ("tara: Hello").
 
         Raises:
@@ -259,19 +259,19 @@ class Orpheus(ChainFamily):
         """Follows a sequence."""
         return Slots(steps, self.marks.start, resync=self.resync)
 
-    def say(self, asked: Asked) -> Steps[Said]:
+    def say(self, asked: CodesRequest) -> Steps[CodesResult]:
         """One chain, which ends at the end of speech unless the options say otherwise."""
-        checkpoint, account = asked.pair.checkpoint, asked.account
+        checkpoint, stats = asked.pair.checkpoint, asked.stats
         model, steps = checkpoint.model, checkpoint.steps
         known = model.get_input_embeddings().weight.shape[0]
         check_text(asked.inputs.get("input_ids"), known, model.config.max_position_embeddings)
         options = {"eos_token_id": self.marks.end, **asked.options}
-        with account.clock("prefill"):
+        with stats.clock("prefill"):
             prepared = prepared_chain(model, asked.inputs, **options)
-        before, slots, prompt = len(account.tally.trace), self.slots(steps), prepared.prompt
+        before, slots, prompt = len(stats.tally.trace), self.slots(steps), prepared.prompt
         if asked.streamer is not None:
             asked.streamer.put(prepared.input_ids.cpu())
-        emitted = yield from units(
+        emitted = yield from tokens(
             asked,
             "speech",
             prepared,
@@ -281,10 +281,10 @@ class Orpheus(ChainFamily):
         slots.follow(prompt)
         given = len(slots.frames)
         slots.follow(emitted)
-        rounds = account.tally.trace[before:]
-        account.codes.append(counted(rounds, 7, lambda index: slots.column(len(prompt) + index)))
+        rounds = stats.tally.trace[before:]
+        stats.codes.append(counted(rounds, 7, lambda index: slots.column(len(prompt) + index)))
         sampling = drawing(asked, bool(prepared.config.do_sample))
-        return Said(
+        return CodesResult(
             tuple(slots.frames),
             slots.ended,
             [*prompt, *emitted],
@@ -293,8 +293,8 @@ class Orpheus(ChainFamily):
             first_step=_first_step(slots.columns[len(prompt) :], steps.steps(given)),
         )
 
-    def log_probs(self, asked: Asked, said: Said, *, text: bool) -> list[float]:
-        """Of all units behind the prompt; the text is what stands between its marks.
+    def log_probs(self, asked: CodesRequest, said: CodesResult, *, text: bool) -> list[float]:
+        """Of all tokens behind the prompt; the text is what stands between its marks.
 
         Raises:
             OptionError: the prompt has no such marks, so nobody knows what its text is.
@@ -311,7 +311,7 @@ class Orpheus(ChainFamily):
         return log_probs(chain, prepared, emitted[said.prompt_length :])
 
 
-def _text_in(prompt: Sequence[int], marks: Marks) -> tuple[int, int]:
+def _text_in(prompt: Sequence[int], marks: SpecialTokens) -> tuple[int, int]:
     """Where the last text begins and ends."""
     try:
         end = len(prompt) - 1 - prompt[::-1].index(marks.behind[0])
@@ -352,12 +352,12 @@ def sound(codec: Any, grid: Sequence[Sequence[int]]) -> Tensor:
 
 
 def _first_step(columns: Sequence[int | None], given: int) -> int | None:
-    """The step, as the descriptor counts them, that the first unit behind a prompt would be.
+    """The step, as the descriptor counts them, that the first token behind a prompt would be.
 
     Marks that the model says before its codes are no steps, so it may lie before the first one.
 
     Args:
-        columns: of each unit behind the prompt; None where it is no code.
+        columns: of each token behind the prompt; None where it is no code.
         given: codes in the prompt.
 
     Returns:

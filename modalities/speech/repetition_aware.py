@@ -1,4 +1,4 @@
-"""Codes that are drawn a second time where they repeat themselves, as one law.
+"""Codes that are drawn a second time where they repeat themselves, as one distribution.
 
 Legend: K codebooks, V ids of each, n positions of a prefix.
 """
@@ -15,8 +15,9 @@ from transformers import LogitsProcessor
 from mmspec.engine.processing import MEMORYLESS
 
 
-class RedrawnLaw(LogitsProcessor):
-    """The law of a code that is replaced by a draw from the raw scores if it was said too often.
+class RepetitionAwareDistribution(LogitsProcessor):
+    """The distribution of a code that is replaced by a draw from the raw scores if it was said too
+    often.
 
     A code is drawn from the processed scores. If it stands in its codebook in at least `repeats` of
     the last `window` rows, another one is drawn in its place from what the model said itself. So a
@@ -30,9 +31,9 @@ class RedrawnLaw(LogitsProcessor):
         marks: ids that may repeat themselves.
 
     Example:
-        >>> law = RedrawnLaw([], [(1,)], window=2, repeats=2, marks=(2,))
+        >>> distribution = RepetitionAwareDistribution([], [(1,)], window=2, repeats=2, marks=(2,))
         >>> raw = torch.tensor([[0.1, 0.6, 0.3]]).log()
-        >>> law(torch.tensor([[1]]), raw).exp()  # 0.6 of the draws are drawn again
+        >>> distribution(torch.tensor([[1]]), raw).exp()  # 0.6 of the draws are drawn again
         tensor([[0.1600, 0.3600, 0.4800]])
 
     Source:
@@ -54,7 +55,7 @@ class RedrawnLaw(LogitsProcessor):
         self._window, self._repeats = window, repeats
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """The log of that law `[K, V]` behind rows `[K, n]`, of raw scores `[K, V]`."""
+        """The log of that distribution `[K, V]` behind rows `[K, n]`, of raw scores `[K, V]`."""
         raw = scores.softmax(-1)
         for processor in self._processors:
             scores = processor(input_ids, scores)
@@ -75,4 +76,4 @@ class RedrawnLaw(LogitsProcessor):
         return counts
 
 
-MEMORYLESS.add(RedrawnLaw)
+MEMORYLESS.add(RepetitionAwareDistribution)

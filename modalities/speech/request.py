@@ -16,9 +16,15 @@ from mmspec.clock import Clock
 from mmspec.engine import Sampling, Steps
 from mmspec.factorizations import DelayedFrames
 from mmspec.modalities.base.encoder_runs import watched
-from mmspec.modalities.base.pair import decode
 from mmspec.modalities.base.preparation import Prepared, check_mode, refusing
-from mmspec.modalities.speech.contract import Asked, PreparedTarget, Said, stops_of, units_of
+from mmspec.modalities.base.speculative_decoder import decode
+from mmspec.modalities.speech.contract import (
+    CodesRequest,
+    CodesResult,
+    PreparedTarget,
+    step_kind_of,
+    stops_of,
+)
 from mmspec.prefix import Frame
 from mmspec.report.by_codebook import count_codes
 from mmspec.streaming import CollectedFrames
@@ -42,7 +48,7 @@ class Request:
 
     target: PreparedTarget
     prepared: Prepared
-    asked: Asked
+    asked: CodesRequest
     clock: Clock
     step_s: Callable[[], float | None] = lambda: None
     drafter_encoder_runs: int = 0
@@ -53,14 +59,14 @@ class Request:
         return self.target.prompt
 
 
-def said_in_frames(family: FrameFamily, asked: Asked) -> Steps[Said]:
+def said_in_frames(family: FrameFamily, asked: CodesRequest) -> Steps[CodesResult]:
     """Prepare, read the prompt, decode in rounds, and count codes.
 
     Raises:
         OptionError: beams and the like.
     """
-    checkpoint, account = asked.pair.checkpoint, asked.account
-    clock, encoders = account.clock, family.encoders(checkpoint.model)
+    checkpoint, stats = asked.pair.checkpoint, asked.stats
+    clock, encoders = stats.clock, family.encoders(checkpoint.model)
     with clock("prefill"), watched(encoders, clock) as runs:
         prepared = prepared_request(family, asked)
         target = family.open(prepared, packed=checkpoint.packed)
@@ -68,7 +74,7 @@ def said_in_frames(family: FrameFamily, asked: Asked) -> Steps[Said]:
     try:
         with clock("prefill"):
             first_row = target.read_prompt()
-        account.encoder_runs += runs.count
+        stats.encoder_runs += runs.count
         request = Request(target, prepared, asked, clock, partial(asked.pair.costs.seconds, 1))
         forcing, streamer = family.forcing(prepared, target), asked.streamer
         if forcing is not target.layout and streamer is not None:
@@ -76,19 +82,19 @@ def said_in_frames(family: FrameFamily, asked: Asked) -> Steps[Said]:
         with asked.pair.session(
             request,
             first_row,
-            account,
+            stats,
             processors=prepared.processors,
             stops=stops_of(target, prepared),
             sampling=sampling,
-            units=units_of(target, forcing),
+            step_kind=step_kind_of(target, forcing),
             streamer=streamer,
         ) as session:
-            before = len(account.tally.trace)
+            before = len(stats.tally.trace)
             _begin(asked.streamer, prepared, target)
             yield from decode(session)
             frames, reason = _marked(target, session.prefix.ids), session.finish_reason
-        rounds = account.tally.trace[before:]
-        account.codes.append(count_codes(rounds, target.prompt, target.layout))
+        rounds = stats.tally.trace[before:]
+        stats.codes.append(count_codes(rounds, target.prompt, target.layout))
         if asked.streamer is not None:
             asked.streamer.end()
         grid, marked = family.grid(checkpoint.steps, frames)
@@ -96,10 +102,10 @@ def said_in_frames(family: FrameFamily, asked: Asked) -> Steps[Said]:
         given = len(target.prompt)
         # The row of start marks is no step.
         first = given - 1 if isinstance(checkpoint.steps, DelayedFrames) else given
-        return Said(grid, ended, frames, given, sampling, target.layout, first)
+        return CodesResult(grid, ended, frames, given, sampling, target.layout, first)
     finally:
-        account.target_forwards += target.forwards
-        account.depth_forwards += target.chain.passes if target.chain else 0
+        stats.target_forwards += target.forwards
+        stats.depth_forwards += target.chain.passes if target.chain else 0
         target.close()
 
 
@@ -141,7 +147,7 @@ def _begin(streamer: Any, prepared: Prepared, target: PreparedTarget) -> None:
         streamer.put(prepared.input_ids.cpu())
 
 
-def prepared_request(family: FrameFamily, asked: Asked) -> Prepared:
+def prepared_request(family: FrameFamily, asked: CodesRequest) -> Prepared:
     """What `generate` makes of a request.
 
     Raises:
@@ -153,7 +159,7 @@ def prepared_request(family: FrameFamily, asked: Asked) -> Prepared:
     return prepared
 
 
-def sampling_of(prepared: Prepared, asked: Asked) -> Sampling:
+def sampling_of(prepared: Prepared, asked: CodesRequest) -> Sampling:
     """How codes are drawn: as the prepared config says, with the request's seed."""
     config: Any = prepared.config
     sample = bool(config.do_sample)

@@ -11,14 +11,14 @@ from torch import Tensor
 from mmspec.acceptance.groups import Groups, similar
 from mmspec.errors import ModelError
 from mmspec.kernels import digest
-from mmspec.modalities.speech.checkpoint import Checkpoint
+from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 
 _FOUND: weakref.WeakKeyDictionary[Any, dict[tuple[float, int], tuple[Groups, ...]]] = (
     weakref.WeakKeyDictionary()
 )
 
 
-def similar_codes(checkpoint: Checkpoint, threshold: float) -> tuple[Groups, ...]:
+def similar_codes(checkpoint: SpeechCheckpoint, threshold: float) -> tuple[Groups, ...]:
     """Groups for each place of a step, by the target's own embeddings of its codes.
 
     Args:
@@ -37,7 +37,7 @@ def similar_codes(checkpoint: Checkpoint, threshold: float) -> tuple[Groups, ...
 
 
 def _found(
-    checkpoint: Checkpoint, threshold: float, tables: Sequence[Tensor]
+    checkpoint: SpeechCheckpoint, threshold: float, tables: Sequence[Tensor]
 ) -> tuple[Groups, ...]:
     codebooks = checkpoint.family.books(checkpoint.steps)
     if len(tables) == 1:  # one sequence holds the codes of all codebooks

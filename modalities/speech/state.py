@@ -49,14 +49,14 @@ class BehindConditioning(DecoderState):
         self._check_nothing_before("lent")
         return super().lend(layers)
 
-    def beside(self) -> DecoderState:
+    def fork(self) -> DecoderState:
         """An empty state over the same conditioning.
 
         Raises:
             StateError: part of the conditioning is in this memory alone.
         """
         self._check_nothing_before("opened a second time")
-        return super().beside()
+        return super().fork()
 
     def keep_path(self, start: int, path: Sequence[int]) -> None:
         """Of the positions from `start` on, keep those of one path through a tree.

@@ -16,7 +16,7 @@ from torch import Tensor
 from mmspec.engine import Steps
 from mmspec.errors import InputError, ModelError
 from mmspec.factorizations import Codebook, FirstStream
-from mmspec.modalities.base.checkpoint import Checkpoint as Model
+from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.speech.chain import (
     ChainFamily,
@@ -28,14 +28,14 @@ from mmspec.modalities.speech.chain import (
     hand_over,
     log_probs,
     prepared_chain,
-    units,
+    tokens,
 )
-from mmspec.modalities.speech.contract import Asked, Said
+from mmspec.modalities.speech.contract import CodesRequest, CodesResult
 from mmspec.modalities.speech.family import check_words
 from mmspec.modalities.speech.grids import checked_codes
 
 if TYPE_CHECKING:
-    from mmspec.modalities.speech.checkpoint import Checkpoint
+    from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 
 
 class Valle(ChainFamily):
@@ -59,7 +59,7 @@ class Valle(ChainFamily):
                 "one is filled"
             )
         tables = (
-            ("ids", config.units, model.first.get_input_embeddings()),
+            ("ids", config.tokens, model.first.get_input_embeddings()),
             ("characters", len(config.alphabet), model.rest.text),
             *((f"codes in codebook {k}", config.codes, t) for k, t in enumerate(model.rest.codes)),
         )
@@ -73,15 +73,15 @@ class Valle(ChainFamily):
                 f"the configuration has {config.codebooks} codebooks, the model "
                 f"{len(model.rest.codes)}"
             )
-        first = Codebook(config.units, config.codes, start=config.start, end=config.end)
+        first = Codebook(config.tokens, config.codes, start=config.start, end=config.end)
         rest = [Codebook(config.codes, config.codes)] * (config.codebooks - 1)
         return FirstStream((first, *rest))
 
-    def chains(self, model: Any, packed: bool) -> dict[str, Model]:
+    def chains(self, model: Any, packed: bool) -> dict[str, Checkpoint]:
         """What writes the first codebook."""
         config = model.config
-        family = ChainModel(frozenset({config.end}), frozenset(range(config.start, config.units)))
-        return {"first": Model.of(model.first, packed=packed, family=family)}
+        family = ChainModel(frozenset({config.end}), frozenset(range(config.start, config.tokens)))
+        return {"first": Checkpoint.of(model.first, packed=packed, family=family)}
 
     def check_drafter(self, model: Any, drafter: Any) -> None:
         """Raise where another model has other codes or reads other characters.
@@ -102,7 +102,7 @@ class Valle(ChainFamily):
         """None: its characters stand in the configuration."""
         return None
 
-    def text_inputs(self, checkpoint: Checkpoint, text: str) -> dict[str, Any]:
+    def text_inputs(self, checkpoint: SpeechCheckpoint, text: str) -> dict[str, Any]:
         """The ids of the text's characters.
 
         Raises:
@@ -124,27 +124,27 @@ class Valle(ChainFamily):
         """A code of the first codebook for each, and the end."""
         return frames + 1
 
-    def codec(self, checkpoint: Checkpoint) -> Any:
+    def codec(self, checkpoint: SpeechCheckpoint) -> Any:
         """What a processor brings along; the model has none."""
         return getattr(checkpoint.processor, "audio_tokenizer", None)
 
-    def say(self, asked: Asked) -> Steps[Said]:
+    def say(self, asked: CodesRequest) -> Steps[CodesResult]:
         """The chain, then what it fills."""
-        checkpoint, account = asked.pair.checkpoint, asked.account
+        checkpoint, stats = asked.pair.checkpoint, asked.stats
         model, steps = checkpoint.model, checkpoint.steps
         text, given = _inputs(model, asked.inputs)
         rows = [] if given is None else given[0].tolist()
-        with account.clock("prefill"):
+        with stats.clock("prefill"):
             prepared = _prepared(model, text, given, asked.options)
-        before = len(account.tally.trace)
+        before = len(stats.tally.trace)
         prompt = {"input_ids": prepared.input_ids}
-        emitted = yield from units(asked, "first", prepared, inputs=lambda drafter: prompt)
-        new = [unit for unit in emitted if unit not in steps.stop_units]
-        rounds = account.tally.trace[before:]
+        emitted = yield from tokens(asked, "first", prepared, inputs=lambda drafter: prompt)
+        new = [token for token in emitted if token not in steps.stop_tokens]
+        rounds = stats.tally.trace[before:]
         width = len(steps.codebooks)
-        account.codes.append(counted(rounds, width, lambda at: 0 if at < len(new) else None))
+        stats.codes.append(counted(rounds, width, lambda at: 0 if at < len(new) else None))
         first = torch.tensor([new], dtype=torch.long, device=model.device)
-        filled = yield Filling(lambda: model.fill(text, given, first), account.clock)
+        filled = yield Filling(lambda: model.fill(text, given, first), stats.clock)
         rows += filled[0].tolist()
         chain = [row[0] for row in rows] + emitted[len(new) :]
         streams = ([row[k] for row in rows] for k in range(1, width))
@@ -153,10 +153,12 @@ class Valle(ChainFamily):
         hand_over(asked.streamer, grid)
         count = len(rows) - len(new)
         sampling = drawing(asked, bool(prepared.config.do_sample))
-        return Said(grid, steps.has_ended(sequence), sequence, count, sampling, first_step=count)
+        return CodesResult(
+            grid, steps.has_ended(sequence), sequence, count, sampling, first_step=count
+        )
 
-    def log_probs(self, asked: Asked, said: Said, *, text: bool) -> list[float]:
-        """Of the first codebook's units; what is filled is no decision."""
+    def log_probs(self, asked: CodesRequest, said: CodesResult, *, text: bool) -> list[float]:
+        """Of the first codebook's tokens; what is filled is no decision."""
         checkpoint = asked.pair.checkpoint
         letters, given = _inputs(checkpoint.model, asked.inputs)
         read = letters if text else letters[:, :0]

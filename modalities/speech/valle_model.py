@@ -81,14 +81,14 @@ class ValleConfig(PretrainedConfig):
         return self.codes + 1
 
     @property
-    def units(self) -> int:
+    def tokens(self) -> int:
         """Ids of the first part: codes, end, start, then the characters."""
         return self.codes + 2 + len(self.alphabet)
 
     def chain(self) -> LlamaConfig:
         """The first part's."""
         return LlamaConfig(
-            vocab_size=self.units,
+            vocab_size=self.tokens,
             hidden_size=self.hidden_size,
             intermediate_size=4 * self.hidden_size,
             num_hidden_layers=self.num_hidden_layers,
@@ -110,8 +110,8 @@ class Filler(nn.Module):
         self.codes = nn.ModuleList(
             nn.Embedding(config.codes, width) for _ in range(config.codebooks)
         )
-        self.text_places = nn.Embedding(places, width)
-        self.frame_places = nn.Embedding(places, width)
+        self.text_positions = nn.Embedding(places, width)
+        self.frame_positions = nn.Embedding(places, width)
         self.codebook = nn.Embedding(config.codebooks, width)
         self.layers = nn.ModuleList(
             nn.TransformerEncoderLayer(
@@ -144,7 +144,8 @@ class Filler(nn.Module):
         codebook = known.shape[-1]
         frames = torch.cat([self._embedded(given), self._embedded(known)], 1)
         states = torch.cat(
-            [_placed(self.text(text), self.text_places), _placed(frames, self.frame_places)], 1
+            [_placed(self.text(text), self.text_positions), _placed(frames, self.frame_positions)],
+            1,
         )
         states = states + self.codebook.weight[codebook]
         for layer in self.layers:
@@ -174,7 +175,7 @@ class ValleModel(PreTrainedModel):
         self.first.generation_config = GenerationConfig(
             eos_token_id=config.end,
             pad_token_id=config.end,
-            suppress_tokens=list(range(config.start, config.units)),  # a prompt's only
+            suppress_tokens=list(range(config.start, config.tokens)),  # a prompt's only
         )
         self.rest = Filler(config)
         self.post_init()

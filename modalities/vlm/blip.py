@@ -22,7 +22,7 @@ class Blip(CrossAttentionFamily):
 
     model_types = ("blip", "blip_text_model")
     model_class = "BlipForConditionalGeneration"
-    towers = ("vision_model",)
+    encoder_names = ("vision_model",)
     instructions: Mapping[str, str | None] = {"caption": None}
 
     def class_for(self, config: Any) -> str:

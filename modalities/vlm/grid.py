@@ -18,7 +18,7 @@ BY_PLACEHOLDER = {
 class GridFamily(Family):
     """Native resolution: every image comes with its grid, and the positions follow from that."""
 
-    towers = ("model.visual",)
+    encoder_names = ("model.visual",)
     media_inputs = ("pixel_values", "image_grid_thw", "pixel_values_videos", "video_grid_thw")
 
     def media(self, model: Any, inputs: Mapping[str, Any]) -> list[Medium]:

@@ -18,7 +18,7 @@ class Idefics3(Family):
     model_class = "Idefics3ForConditionalGeneration"
     placeholders = ("image_token_id",)
     media_inputs = ("pixel_values", "pixel_attention_mask")
-    towers = ("model.vision_model",)
+    encoder_names = ("model.vision_model",)
 
     def media(self, model: Any, inputs: Mapping[str, Any]) -> list[Medium]:
         """Tiles; a row with fewer than another has black ones behind, which the model skips."""

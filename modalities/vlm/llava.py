@@ -26,8 +26,8 @@ class Llava(Family):
 
 def first_place(model: Any) -> int:
     """What stands before the patches of an image: 1, 0, or -1 where the first patch is dropped."""
-    tower = model.get_submodule("model.vision_tower")
-    named = any(name.endswith("class_embedding") for name, _ in tower.named_parameters())
+    encoder = model.get_submodule("model.vision_tower")
+    named = any(name.endswith("class_embedding") for name, _ in encoder.named_parameters())
     return int(named) - (model.config.vision_feature_select_strategy == "default")
 
 

@@ -37,7 +37,7 @@ class LlavaOnevision(Family):
                     size, config.image_grid_pinpoints, config.vision_config.image_size
                 )
             tensors = {"pixel_values": image[None, :tiles], "image_sizes": size[None]}
-            found.append(Medium(config.image_token_id, places_of(model, tiles, size), tensors))
+            found.append(Medium(config.image_token_id, positions_of(model, tiles, size), tensors))
         return found
 
     def packed(self, media: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
@@ -48,7 +48,7 @@ class LlavaOnevision(Family):
         return together
 
 
-def places_of(model: Any, tiles: int, size: Tensor) -> int:
+def positions_of(model: Any, tiles: int, size: Tensor) -> int:
     """Positions of an image: the model's own packing, tried on features without content."""
     config = model.config
     side = config.vision_config.image_size // config.vision_config.patch_size

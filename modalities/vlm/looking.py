@@ -16,7 +16,6 @@ from mmspec.engine.stats import RequestStats
 from mmspec.errors import InputError, MMSpecError, OptionError
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.encoder_runs import watched
-from mmspec.modalities.base.pair import Pair
 from mmspec.modalities.base.preparation import (
     Prepared,
     check_mode,
@@ -25,6 +24,7 @@ from mmspec.modalities.base.preparation import (
     with_stop_strings,
 )
 from mmspec.modalities.base.request import decoded
+from mmspec.modalities.base.speculative_decoder import SpeculativeDecoder
 from mmspec.modalities.vlm.grounding import log_prob_drops_without_images
 from mmspec.modalities.vlm.request import VisionRequest
 from mmspec.modalities.vlm.result import Description, with_grounding
@@ -35,7 +35,7 @@ MOST_NEW_TOKENS = 512
 
 
 def looking(
-    pair: Pair[Checkpoint],
+    pair: SpeculativeDecoder[Checkpoint],
     images: Sequence[Image.Image],
     request: VisionRequest,
     reading_s: float = 0.0,
@@ -54,15 +54,15 @@ def looking(
         MMSpecError: images, an instruction or an option that can't be used.
     """
     checkpoint = pair.checkpoint
-    account = RequestStats(Clock(checkpoint.device))
-    clock = account.clock
+    stats = RequestStats(Clock(checkpoint.device))
+    clock = stats.clock
     encoders = checkpoint.family.encoders(checkpoint.model)
     with clock("encode"):
         inputs = checkpoint.inputs(images, request.instruction)
     # `generate` runs the encoders while it prepares.
     with watched(encoders, clock) as runs, clock("prefill"):
         prepared = prepared_look(checkpoint, request, inputs)
-    account.encoder_runs += runs.count
+    stats.encoder_runs += runs.count
     sampling = Sampling(request.temperature > 0, request.seed)
     clock.charge("draft", reading_s)
     if request.streamer is not None:
@@ -70,10 +70,10 @@ def looking(
     ids = yield from decoded(
         pair,
         prepared,
-        account,
+        stats,
         sampling=sampling,
         inputs=lambda drafter: _inputs_for(drafter, checkpoint, images, request),
-        hypothesis=expected_units(checkpoint, request.hypothesis),
+        hypothesis=expected_tokens(checkpoint, request.hypothesis),
         streamer=request.streamer,
     )
     if request.streamer is not None:
@@ -86,9 +86,9 @@ def looking(
         nothing = prepared_look(checkpoint, request, checkpoint.inputs(blank, request.instruction))
         drops = log_prob_drops_without_images(checkpoint.family, prepared, nothing, ids)
     if not text:
-        account.note("nothing was said: the target ended its output before any text")
+        stats.note("nothing was said: the target ended its output before any text")
     if note is not None:
-        account.tally.faults.append(note)
+        stats.tally.faults.append(note)
     said = Description(
         text=text,
         ids=tuple(ids),
@@ -97,34 +97,34 @@ def looking(
         sizes=tuple(image.size for image in images),
         prompt_tokens=len(prepared.prompt),
         visual_tokens=checkpoint.family.visual_tokens(prepared),
-        report=account.report(sampling, pair.costs),
-        origins=tuple(account.tally.origins()),
-        trace=tuple(account.tally.trace),
+        report=stats.report(sampling, pair.costs),
+        origins=tuple(stats.tally.origins()),
+        trace=tuple(stats.tally.trace),
     )
     if threshold is None or drops is None:
         return said
     return with_grounding(said, Grounding(threshold, drops))
 
 
-def expected_units(
+def expected_tokens(
     checkpoint: Checkpoint, hypothesis: str | Sequence[int] | None
 ) -> Sequence[int] | None:
-    """What is expected, in the target's units; None where nothing is.
+    """What is expected, in the target's tokens; None where nothing is.
 
     Raises:
         OptionError: neither a text nor ids of this target.
     """
     if hypothesis is None or isinstance(hypothesis, str):
-        return checkpoint.units(hypothesis) if hypothesis and hypothesis.strip() else None
+        return checkpoint.tokens(hypothesis) if hypothesis and hypothesis.strip() else None
     size = checkpoint.steps.vocab_size
     try:
-        units = [operator.index(unit) for unit in hypothesis]
+        tokens = [operator.index(token) for token in hypothesis]
     except TypeError as error:
         raise OptionError(f"hypothesis: expected a text or ids ({error})") from None
-    strange = next((unit for unit in units if not 0 <= unit < size), None)
+    strange = next((token for token in tokens if not 0 <= token < size), None)
     if strange is not None:
         raise OptionError(f"hypothesis: found {strange} among the ids, expected 0 to {size - 1}")
-    return units
+    return tokens
 
 
 def prepared_look(

@@ -23,7 +23,7 @@ from mmspec.modalities.base.prepared_target import PreparedTarget
 from mmspec.state import DecoderState
 
 MASKS = ("cross_attention_mask", "full_text_row_masked_out_mask")
-"""What the decoder is told of the images that a unit sees, one row per unit."""
+"""What the decoder is told of the images that a token sees, one row per token."""
 
 
 OF_PROMPT = ("input_ids", "attention_mask", "cross_attention_mask")
@@ -31,7 +31,7 @@ OF_PROMPT = ("input_ids", "attention_mask", "cross_attention_mask")
 
 
 class MllamaTarget(PrefixTarget):
-    """A decoder with layers of both kinds; every unit sees what the prompt's last one saw."""
+    """A decoder with layers of both kinds; every token sees what the prompt's last one saw."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -68,7 +68,7 @@ class Mllama(Family):
     model_types = ("mllama",)
     model_class = "MllamaForConditionalGeneration"
     placeholders = ("image_token_index",)
-    towers = ("model.vision_model",)
+    encoder_names = ("model.vision_model",)
     in_prompt = False
 
     def rows(self, model: Any, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ class Pix2Struct(CrossAttentionFamily):
 
     model_types = ("pix2struct",)
     model_class = "Pix2StructForConditionalGeneration"
-    towers = ("encoder",)
+    encoder_names = ("encoder",)
     endless = True  # positions are distances
     instructions = NO_WORDS
 

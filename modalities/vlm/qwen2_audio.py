@@ -15,7 +15,7 @@ class Qwen2Audio(Family):
     model_class = "Qwen2AudioForConditionalGeneration"
     placeholders = ("audio_token_id",)
     media_inputs = ("input_features", "feature_attention_mask")
-    towers = ("model.audio_tower",)
+    encoder_names = ("model.audio_tower",)
     hears = True
 
     def places(self, model: Any, inputs: Mapping[str, Any]) -> list[int]:

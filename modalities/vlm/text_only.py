@@ -15,7 +15,7 @@ from mmspec.modalities.base.preparation import Prepared, prepare
 from mmspec.modalities.base.request import Request
 from mmspec.proposals import Drafter
 
-MARKS = tuple(
+SPECIAL_TOKENS = tuple(
     f"{mark}_token_{kind}"
     for mark in ("vision_start", "vision_end", "boi", "eoi", "audio_start", "audio_end")
     for kind in ("id", "index")
@@ -24,7 +24,7 @@ MARKS = tuple(
 
 
 @dataclass
-class BlindDraft(ModelDraft):
+class TextOnlyDraft(ModelDraft):
     """A language model, or a model that could look and doesn't: it reads the prompt's words.
 
     Images leave no trace in its prompt, so its positions are its own. It costs no encoder run and
@@ -34,7 +34,7 @@ class BlindDraft(ModelDraft):
         ModelError: the drafter's image doesn't stand in its prompt.
     """
 
-    name: str = "blind"
+    name: str = "text-only"
     conditioning = "none"
 
     def __post_init__(self) -> None:
@@ -53,10 +53,10 @@ class BlindDraft(ModelDraft):
         return prepare(model, inputs, max_new_tokens=request.room + 1)
 
     def _words(self, request: Request) -> list[int]:
-        """The prompt's words in the drafter's units; those that it doesn't know are left out."""
+        """The prompt's words in the drafter's tokens; those that it doesn't know are left out."""
         placeholders = self.target.family.reserved(self.target.model)
         words = without_images(request.prompt, placeholders, marks(self.target))
-        return [own for unit in words for own in self.vocabulary.to_draft(unit)]
+        return [own for token in words for own in self.vocabulary.to_draft(token)]
 
 
 def check_in_prompt(drafter: Checkpoint, wanted: str) -> None:
@@ -81,12 +81,12 @@ def without_images(
         >>> without_images([1, 8, 9, 9, 8, 5, 8, 6], {9}, {8})
         [1, 5, 8, 6]
     """
-    dropped = [unit in placeholders for unit in prompt]
+    dropped = [token in placeholders for token in prompt]
     for order in (range(1, len(prompt)), range(len(prompt) - 2, -1, -1)):
         for place in order:
             neighbour = place - order.step
             dropped[place] |= dropped[neighbour] and prompt[place] in marks
-    return [unit for unit, gone in zip(prompt, dropped, strict=True) if not gone]
+    return [token for token, gone in zip(prompt, dropped, strict=True) if not gone]
 
 
 def marks(checkpoint: Checkpoint) -> frozenset[int]:
@@ -95,9 +95,9 @@ def marks(checkpoint: Checkpoint) -> frozenset[int]:
     Only beside an image are they its marks; elsewhere they belong to the conversation.
     """
     config, tokenizer = checkpoint.model.config, checkpoint.tokenizer
-    named: set[Any] = {getattr(config, name, None) for name in MARKS} - {None}
+    named: set[Any] = {getattr(config, name, None) for name in SPECIAL_TOKENS} - {None}
     if tokenizer is None:
         return frozenset(named)
-    special = {unit for unit, token in tokenizer.added_tokens_decoder.items() if token.special}
+    special = {token for token, token in tokenizer.added_tokens_decoder.items() if token.special}
     edges = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
-    return frozenset(named | special - edges - checkpoint.steps.stop_units)
+    return frozenset(named | special - edges - checkpoint.steps.stop_tokens)

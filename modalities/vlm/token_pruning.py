@@ -24,11 +24,11 @@ from mmspec.modalities.vlm.text_only import check_in_prompt
 
 
 @dataclass
-class ThinnedDraft(ModelDraft):
+class PrunedDraft(ModelDraft):
     """Another model on the same image, of which its decoder reads a part.
 
     Its towers see the whole image; what gets shorter is its prompt, and what it attends to in
-    every step. The target is asked once what it looked at, which takes a pass of one unit.
+    every step. The target is asked once what it looked at, which takes a pass of one token.
 
     Args:
         keep: share of the visual positions that are kept, or (an integer) how many.
@@ -53,7 +53,7 @@ class ThinnedDraft(ModelDraft):
         self, request: Request, prepared: Prepared, opened: Any
     ) -> tuple[Sequence[int], Tensor]:
         prompt = prepared.prompt
-        visual = visual_places(prompt, self.drafter.family.reserved(self.drafter.model))
+        visual = visual_positions(prompt, self.drafter.family.reserved(self.drafter.model))
         count = how_many(self.keep, len(visual))
         if count == len(visual):
             return prompt, opened.read_prompt()
@@ -70,7 +70,7 @@ class ThinnedDraft(ModelDraft):
             return None
         if not isinstance(target, PrefixTarget) or not target.takes_trees:
             return None
-        visual = visual_places(request.prompt, self.target.family.reserved(self.target.model))
+        visual = visual_positions(request.prompt, self.target.family.reserved(self.target.model))
         if not visual:
             return None
         weights = target.prompt_attention().cpu()[visual]
@@ -78,9 +78,9 @@ class ThinnedDraft(ModelDraft):
         return weights[spread(count, len(visual))]
 
 
-def visual_places(prompt: Sequence[int], placeholders: frozenset[int]) -> list[int]:
+def visual_positions(prompt: Sequence[int], placeholders: frozenset[int]) -> list[int]:
     """Where in a prompt an image or a sound stands."""
-    return [place for place, unit in enumerate(prompt) if unit in placeholders]
+    return [place for place, token in enumerate(prompt) if token in placeholders]
 
 
 def how_many(keep: float | int, count: int) -> int:

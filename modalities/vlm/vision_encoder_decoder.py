@@ -26,14 +26,14 @@ PARTS = {
 class SinusoidalTarget(CrossAttentionTarget):
     """TrOCR where positions are computed: from those of a pass that are no pads.
 
-    Behind a pad a new pass begins, as when units are fed one by one.
+    Behind a pad a new pass begins, as when tokens are fed one by one.
     """
 
     def score(self, ids: Sequence[int], keep: int, parents: Sequence[int] | None = None) -> Tensor:
         """As its base; see above."""
         pad = self._decoder.embed_positions.padding_idx
         # The prompt is one pass in the library as well.
-        cuts = [place + 1 for place, unit in enumerate(ids[:-1]) if unit == pad]
+        cuts = [place + 1 for place, token in enumerate(ids[:-1]) if token == pad]
         cuts = cuts if self.state.length else []
         rows, first = [], len(ids) - keep
         for start, end in zip([0, *cuts], [*cuts, len(ids)], strict=True):
@@ -46,7 +46,7 @@ class VisionEncoderDecoder(CrossAttentionFamily):
 
     model_types = ("vision-encoder-decoder",)
     model_class = "VisionEncoderDecoderModel"
-    towers = ("encoder",)
+    encoder_names = ("encoder",)
     instructions = NO_WORDS
 
     def inputs(

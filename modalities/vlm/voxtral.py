@@ -15,7 +15,7 @@ class Voxtral(Family):
     model_class = "VoxtralForConditionalGeneration"
     placeholders = ("audio_token_id",)
     media_inputs = ("input_features",)
-    towers = ("model.audio_tower",)
+    encoder_names = ("model.audio_tower",)
     hears = True
 
     def places(self, model: Any, inputs: Mapping[str, Any]) -> list[int]:

@@ -1,11 +1,11 @@
-"""When each unit of a decoded window was spoken, read from the decoder's cross-attention.
+"""When each token of a decoded window was spoken, read from the decoder's cross-attention.
 
 Some heads look at the audio that they are writing down. Their weights, smoothed and averaged, are
-a map of units over time; the cheapest monotonic path through it says when one unit ends and the
+a map of tokens over time; the cheapest monotonic path through it says when one token ends and the
 next begins. This is transformers' `_extract_token_timestamps` and the reference implementation's
 `find_alignment` (openai/whisper, `timing.py`), from one teacher-forced pass.
 
-Legend: A alignment heads, n units, T encoder positions with audio.
+Legend: A alignment heads, n tokens, T encoder positions with audio.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Watch:
             yield
 
     def weights(self, rows: int, positions: int) -> Tensor:
-        """Attention of the last `rows` units read, `[A, rows, positions]`, float32.
+        """Attention of the last `rows` tokens read, `[A, rows, positions]`, float32.
 
         The softmax runs over all encoder positions; then those behind the audio are cut off.
         """
@@ -107,7 +107,7 @@ def boundaries(weights: Tensor, filter_width: int) -> np.ndarray:
     """Where each row of attention starts, as an encoder position.
 
     Args:
-        weights: `[A, n, T]`, a row per unit.
+        weights: `[A, n, T]`, a row per token.
         filter_width: of the median filter along time; odd.
 
     Returns:

@@ -24,7 +24,7 @@ from mmspec.modalities.base.decoder import (
     DecoderTarget,
     block_layers,
     check_inference_mode,
-    end_units,
+    end_tokens,
 )
 from mmspec.modalities.whisper import (
     timestamp_rules as timestamp_rules,  # registers their block form
@@ -158,42 +158,42 @@ class Whisper:
             raise OptionError(f"language {language!r}: this model knows {codes}")
         return known[token]
 
-    def language_code(self, unit: int) -> str | None:
+    def language_code(self, token: int) -> str | None:
         """The code of a language token ("en")."""
-        names = {unit: name.strip("<|>") for name, unit in self.steps.languages}
-        return names.get(unit)
+        names = {token: name.strip("<|>") for name, token in self.steps.languages}
+        return names.get(token)
 
     def text(self, ids: tuple[int, ...]) -> str:
         """What the text tokens among `ids` say."""
-        words = [unit for unit in ids if not self.steps.is_timestamp(unit)]
+        words = [token for token in ids if not self.steps.is_timestamp(token)]
         return self.processor.tokenizer.decode(words, skip_special_tokens=True)
 
-    def units(self, text: str, *, timestamps: bool) -> list[int]:
+    def tokens(self, text: str, *, timestamps: bool) -> list[int]:
         """A complete hypothesis for a window from its text."""
         tokenizer = self.processor.tokenizer
         # Not verbose: a text of many windows is no sequence too long for the model.
         pieces = tokenizer.tokenize(" " + text.strip(), verbose=False)
         tokens = tokenizer.convert_tokens_to_ids(join_spaces(pieces, tokenizer.get_vocab()))
         opening = [self.steps.timestamp_begin] if timestamps else []
-        return [*opening, *tokens, *sorted(self.steps.stop_units)[:1]]
+        return [*opening, *tokens, *sorted(self.steps.stop_tokens)[:1]]
 
-    def word_beginnings(self, units: Sequence[int]) -> list[bool] | None:
-        """Whether each unit begins a word, or a part behind a hyphen or the like.
+    def word_beginnings(self, tokens: Sequence[int]) -> list[bool] | None:
+        """Whether each token begins a word, or a part behind a hyphen or the like.
 
         Times and marks stand for themselves.
         """
         if self.processor is None:
             return None
-        pieces = self.processor.tokenizer.convert_ids_to_tokens(list(units))
-        marks = min(self.steps.stop_units, default=self.steps.start)  # behind them no text
+        pieces = self.processor.tokenizer.convert_ids_to_tokens(list(tokens))
+        marks = min(self.steps.stop_tokens, default=self.steps.start)  # behind them no text
         begins, before = [], ""
-        for unit, piece in zip(units, map(str, pieces), strict=True):
+        for token, piece in zip(tokens, map(str, pieces), strict=True):
             inside = before[-1:].isalnum() and piece[:1].isalnum() and not piece.startswith(SPACE)
-            begins.append(unit >= marks or not inside)
+            begins.append(token >= marks or not inside)
             before = piece
         return begins
 
-    def previous_units(self, text: str) -> tuple[int, ...]:
+    def previous_tokens(self, text: str) -> tuple[int, ...]:
         """Prompt tokens for a preceding text.
 
         Raises:
@@ -221,7 +221,7 @@ def join_spaces(pieces: list[str], vocabulary: dict[str, int]) -> list[str]:
     """Pieces with every lone space joined to what follows, where that is a piece too.
 
     Whisper writes a space as the first character of a word's piece. Converted tokenizers whose
-    merges lost an entry split it off, and then no unit of a hypothesis is what the model says.
+    merges lost an entry split it off, and then no token of a hypothesis is what the model says.
 
     Example:
         >>> join_spaces(["\u0120", "then", "\u0120he"], {"\u0120then": 7})
@@ -261,7 +261,7 @@ def steps_of(model: Any, says: Any = None) -> WhisperSteps:
             vocab_size=config.vocab_size,
             context=config.max_target_positions,
             start=start,
-            stop_units=end_units(says),
+            stop_tokens=end_tokens(says),
             languages=_pairs(getattr(says, "lang_to_id", None)) if multilingual else (),
             tasks=_pairs(getattr(says, "task_to_id", None)) if multilingual else (),
             no_timestamps=getattr(says, "no_timestamps_token_id", None),
@@ -285,4 +285,4 @@ def forced_pairs(model: Any, says: Any) -> list[Any]:
 def _run(pairs: list[Any]) -> tuple[int | None, ...]:
     """The forced tokens at positions 1, 2, ..., as far as none is left out."""
     run = itertools.takewhile(lambda numbered: numbered[0] == numbered[1][0], enumerate(pairs, 1))
-    return tuple(unit for _, (_, unit) in run)
+    return tuple(token for _, (_, token) in run)

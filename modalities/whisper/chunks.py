@@ -16,21 +16,21 @@ from torch import Tensor
 
 from mmspec.acceptance import derive_seed
 from mmspec.clock import Clock
-from mmspec.engine import Steps, run_alone, run_together
+from mmspec.engine import Steps, run_alone, run_batched
 from mmspec.errors import OptionError
 from mmspec.factorizations import Segment, WhisperSteps
 from mmspec.factorizations.whisper import TIMESTAMP_STEP_S
 from mmspec.modalities.base.drafts import HypothesisDraft
-from mmspec.modalities.base.pair import Draft
+from mmspec.modalities.base.speculative_decoder import Draft
 from mmspec.modalities.whisper.checkpoint import SAMPLING_RATE, Whisper
 from mmspec.modalities.whisper.decode import Recognition
 from mmspec.modalities.whisper.draft import Window
-from mmspec.modalities.whisper.hypothesis_cursor import Expected
+from mmspec.modalities.whisper.hypothesis_cursor import HypothesisCursor
 from mmspec.modalities.whisper.merge import Merged, Piece, merge
 from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.modalities.whisper.result import Chunk, Transcription, with_texts
 from mmspec.modalities.whisper.second_pass import SecondPass
-from mmspec.modalities.whisper.window import Pair
+from mmspec.modalities.whisper.window import WhisperSpeculativeDecoder
 from mmspec.modalities.whisper.words import Span, within_segments
 from mmspec.proposals import Drafter, OverlapDrafter
 from mmspec.report.totals import total
@@ -53,8 +53,8 @@ class OverlapDraft(Draft):
 
     def open(self, window: Window) -> Drafter | None:
         """A drafter on what is expected of the chunk's head."""
-        units = window.hypothesis
-        return OverlapDrafter(units, self._target.word_beginnings(units)) if units else None
+        tokens = window.hypothesis
+        return OverlapDrafter(tokens, self._target.word_beginnings(tokens)) if tokens else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class ChunkedRecognition:
 
     Attributes:
         chunks: what was heard in each, once all is decoded.
-        spans: start and end of each unit of the transcript, where the look finds them out.
+        spans: start and end of each token of the transcript, where the look finds them out.
         drops: as in `SecondPass`, where the look finds them out.
 
     Raises:
@@ -136,7 +136,7 @@ class ChunkedRecognition:
 
     def __init__(
         self,
-        pair: Pair,
+        pair: WhisperSpeculativeDecoder,
         hear: Hear,
         request: TranscriptionRequest,
         samples: np.ndarray,
@@ -149,7 +149,7 @@ class ChunkedRecognition:
         self._steps = pair.whisper.steps
         self._spans = chunking.spans(len(samples) / SAMPLING_RATE)
         self._clock = Clock(pair.whisper.device)
-        self._expected = Expected.of(request.hypothesis, pair.whisper)
+        self._expected = HypothesisCursor.of(request.hypothesis, pair.whisper)
         self._done: list[_Done] = []
         self.chunks: tuple[Chunk, ...] = ()
         self.spans: list[Span] = []
@@ -160,7 +160,7 @@ class ChunkedRecognition:
         run_alone(self.steps())
         return self.heard()
 
-    def run_together(self, batch: int) -> Transcription:
+    def run_batched(self, batch: int) -> Transcription:
         """Decode so many chunks side by side.
 
         Raises:
@@ -171,10 +171,10 @@ class ChunkedRecognition:
                 f"batch {batch}: draft {self._pair.draft.name!r} takes a chunk's draft from where "
                 "the one before it ended: decode one at a time, or with another draft"
             )
-        pair = self._pair.beside(batch)
+        pair = self._pair.for_batch(batch)
         requests = (self._chunk(pair, number) for number in range(len(self._spans)))
         done: dict[int, _Done] = {}
-        for number, outcome in run_together(requests, batch):
+        for number, outcome in run_batched(requests, batch):
             if isinstance(outcome, Exception):
                 raise outcome
             done[number] = outcome
@@ -187,7 +187,7 @@ class ChunkedRecognition:
             done = yield from self._chunk(self._pair, number)
             self._done.append(done)
 
-    def _chunk(self, pair: Pair, number: int) -> Steps[_Done]:
+    def _chunk(self, pair: WhisperSpeculativeDecoder, number: int) -> Steps[_Done]:
         start_s, end_s = self._spans[number]
         begin, end = (round(edge * SAMPLING_RATE) for edge in (start_s, end_s))
         look = None if self._look is None else self._look.afresh()
@@ -215,7 +215,7 @@ class ChunkedRecognition:
         if before is not None and request.hypothesis is not None:
             times = before.times(self._steps.is_timestamp)
             pairs = zip(before.ids, times, strict=True)
-            self._expected.consume([unit for unit, second in pairs if second < start_s])
+            self._expected.consume([token for token, second in pairs if second < start_s])
             return replace(request, hypothesis=self._expected.ahead(timestamps=False) or [])
         return request
 
@@ -292,7 +292,9 @@ def expected_head(before: Piece, start_s: float, steps: WhisperSteps) -> list[in
         steps: the descriptor.
     """
     ids, times = before.ids, before.times(steps.is_timestamp)
-    said = (i for i, unit in enumerate(ids) if not steps.is_timestamp(unit) and times[i] >= start_s)
+    said = (
+        i for i, token in enumerate(ids) if not steps.is_timestamp(token) and times[i] >= start_s
+    )
     first = next(said, len(ids))
     if 0 < first < len(ids) and steps.is_timestamp(ids[first - 1]):
         first -= 1

@@ -28,13 +28,13 @@ from mmspec.modalities.whisper.fallback import (
     no_speech_probability,
 )
 from mmspec.modalities.whisper.features import window_of
-from mmspec.modalities.whisper.hypothesis_cursor import Expected
+from mmspec.modalities.whisper.hypothesis_cursor import HypothesisCursor
 from mmspec.modalities.whisper.prompting import Prompting
 from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.modalities.whisper.result import Transcription, with_texts
 from mmspec.modalities.whisper.settings import Settings
 from mmspec.modalities.whisper.stable_tokens import StableTokens
-from mmspec.modalities.whisper.window import Encoding, Pair, read_prompt
+from mmspec.modalities.whisper.window import Encoding, WhisperSpeculativeDecoder, read_prompt
 from mmspec.proposals import SameVocabulary
 from mmspec.report.trace import Origin
 
@@ -47,13 +47,13 @@ mel frames of the recording it holds. May return steps, which are run."""
 
 
 @dataclass(eq=False)
-class _Go:
+class _Attempt:
     """One window being decoded, perhaps several times.
 
     Attributes:
         window: the opened decoder, the prompt, and what a drafter may know.
         features: `[1, bins, frames of a window]`.
-        first_row: the law behind the prompt `[1, V]`, raw.
+        first_row: the distribution behind the prompt `[1, V]`, raw.
         no_speech: probability that nobody speaks; 0 where it isn't asked for.
         limit: absolute length, prompt included, that no try exceeds.
     """
@@ -79,31 +79,31 @@ class Recognition:
 
     def __init__(
         self,
-        pair: Pair,
+        pair: WhisperSpeculativeDecoder,
         features: Callable[[Whisper], Tensor],
         request: TranscriptionRequest,
         duration_s: float,
         second_look: SecondLook | None = None,
     ) -> None:
         self._pair, self.request, self._second_look = pair, request, second_look
-        self._account = RequestStats(Clock(pair.whisper.device))
-        self.clock = self._account.clock
+        self._stats = RequestStats(Clock(pair.whisper.device))
+        self.clock = self._stats.clock
         self._make_features, self._made = features, dict[int, Tensor]()
         self._duration_s = duration_s
         self._settings = Settings(pair.whisper, request)
         self.whisper, self._fallback = self._settings.whisper, self._settings.fallback
         self._samplings = self._read_samplings()
         self._tries, self._sampled, self._silent = 0, False, False
-        self._expected = Expected.of(request.hypothesis, self.whisper)
+        self._expected = HypothesisCursor.of(request.hypothesis, self.whisper)
         self._conditioned = bool(request.condition_on_prev_tokens)  # a config's: from window 2 on
         self._timestamps = False
         self._prompting: Prompting | None = None
-        self._certain: list[int] = []
+        self._stable: list[int] = []
         self.segments: list[Segment] = []
         self.origins: list[Origin] = []
 
     def _read_samplings(self) -> list[Sampling]:
-        """How units are drawn at each temperature; the rule is for those that it can be meant for.
+        """How tokens are drawn at each temperature; the rule is for those that it can be meant for.
 
         Raises:
             OptionError: there are none.
@@ -124,12 +124,12 @@ class Recognition:
     def __iter__(self) -> Iterator[int]:
         """Ids of the transcript as they are certain, prompts and ends left out."""
         for _ in stepwise(self.steps()):
-            yield from self._take_certain()
-        yield from self._take_certain()
+            yield from self._take_stable()
+        yield from self._take_stable()
 
-    def _take_certain(self) -> list[int]:
-        certain = list(self._certain)
-        self._certain.clear()
+    def _take_stable(self) -> list[int]:
+        certain = list(self._stable)
+        self._stable.clear()
         return certain
 
     def _features(self, whisper: Whisper) -> Tensor:
@@ -157,15 +157,15 @@ class Recognition:
 
     def _decode_window(self, prompting: Prompting, seek: int, held: int) -> Steps[int]:
         """One window from frame `seek` on, of which `held` are the recording's; frames done."""
-        pair, account, look = self._pair, self._account, self._second_look
+        pair, stats, look = self._pair, self._stats, self._second_look
         rate = self.whisper.frames_per_second
         features = self._window_features(self.whisper, seek)
         states = yield Encoding(self.whisper, features, self.clock)
-        account.encoder_runs += 1
-        with pair.target(states, account) as target:
-            go = yield from self._open(prompting, target, states, features, seek)
-            with self._streaming(go.window.prompt):
-                heard, first_round = yield from self._decode(go)
+        stats.encoder_runs += 1
+        with pair.target(states, stats) as target:
+            attempt = yield from self._open(prompting, target, states, features, seek)
+            with self._streaming(attempt.window.prompt):
+                heard, first_round = yield from self._decode(attempt)
                 if heard is None:
                     return held
                 with self.clock("post"):
@@ -175,7 +175,7 @@ class Recognition:
                 spoken = min(held, math.ceil(self._duration_s * rate) - seek)
                 with self.clock("post"):
                     looked = look(
-                        target, go.window.prompt, states, heard.ids[:kept], seek / rate, spoken
+                        target, attempt.window.prompt, states, heard.ids[:kept], seek / rate, spoken
                     )
                 if looked is not None:
                     yield from looked
@@ -185,7 +185,7 @@ class Recognition:
         """Add a window's segments to the transcript; how many of its ids they are."""
         kept = sum(len(segment.ids) for segment in segments)
         self.segments += [self._within_recording(segment) for segment in segments]
-        self.origins += self._account.tally.origins(first_round)[:kept]
+        self.origins += self._stats.tally.origins(first_round)[:kept]
         self._expected.consume(heard.ids[:kept])
         heard.settle(kept)
         if self.request.streamer is not None and heard.end is not None:
@@ -210,7 +210,7 @@ class Recognition:
         states: Tensor,
         features: Tensor,
         seek: int,
-    ) -> Steps[_Go]:
+    ) -> Steps[_Attempt]:
         """Let the target read the prompt."""
         opening = yield from prompting.opening(target, self.clock)
         previous = prompting.previous(self.segments, self._conditioned)
@@ -219,7 +219,7 @@ class Recognition:
         asks = self._fallback.no_speech is not None
         if target.state.length and (previous or asks):
             target.state.commit(0)  # detection read the start mark where the previous text goes
-        rows = yield from read_prompt(target, prompt, self._account, len(opening) if asks else 1)
+        rows = yield from read_prompt(target, prompt, self._stats, len(opening) if asks else 1)
         no_timestamps, no_speech = self.whisper.steps.no_timestamps, 0.0
         if asks and no_timestamps is not None:
             no_speech = no_speech_probability(rows[0], no_timestamps)
@@ -234,32 +234,32 @@ class Recognition:
             self._expected.ahead(self._timestamps),
             self.clock,
         )
-        return _Go(window, features, rows[-1:], no_speech, limit)
+        return _Attempt(window, features, rows[-1:], no_speech, limit)
 
-    def _decode(self, go: _Go) -> Steps[tuple[StableTokens | None, int]]:
+    def _decode(self, attempt: _Attempt) -> Steps[tuple[StableTokens | None, int]]:
         """Decode a window until a try is accepted: (what was heard, the try's first round).
 
         None is heard where nobody spoke.
         """
         fallback, vocab_size = self._fallback, self.whisper.model.config.vocab_size
         for temperature, sampling in zip(fallback.temperatures, self._samplings, strict=True):
-            go.window.target.state.commit(len(go.window.prompt))
-            first_round = len(self._account.tally.trace)
-            heard, logprob = yield from self._try(go, temperature, sampling)
+            attempt.window.target.state.commit(len(attempt.window.prompt))
+            first_round = len(self._stats.tally.trace)
+            heard, logprob = yield from self._try(attempt, temperature, sampling)
             self._conditioned = self._settings.conditions and temperature < STEADY
-            verdict = fallback.judge(heard.emitted, logprob, go.no_speech, vocab_size)
+            verdict = fallback.judge(heard.emitted, logprob, attempt.no_speech, vocab_size)
             if verdict is not Verdict.AGAIN:
                 break
         self._silent |= verdict is Verdict.SILENCE
         return (None if verdict is Verdict.SILENCE else heard), first_round
 
     def _try(
-        self, go: _Go, temperature: float, sampling: Sampling
+        self, attempt: _Attempt, temperature: float, sampling: Sampling
     ) -> Steps[tuple[StableTokens, float]]:
-        """Decode a window at one temperature: (units, their mean log-probability)."""
-        settings, fallback, prompt = self._settings, self._fallback, go.window.prompt
+        """Decode a window at one temperature: (tokens, their mean log-probability)."""
+        settings, fallback, prompt = self._settings, self._fallback, attempt.window.prompt
         processors, stops = settings.rules(
-            len(prompt), go.limit, temperature, go.features, self._timestamps
+            len(prompt), attempt.limit, temperature, attempt.features, self._timestamps
         )
         scores = None if fallback.logprob is None else Scores([], [])
         likelihood = Likelihood(temperature)
@@ -271,19 +271,19 @@ class Recognition:
             settings.config.pad_token_id,
         )
         with self._pair.session(
-            go.window,
-            go.first_row,
-            self._account,
+            attempt.window,
+            attempt.first_row,
+            self._stats,
             processors=processors,
             stops=stops,
             sampling=sampling.of_part(0, self._tries),
             scores=scores,
         ) as session:
             while session.finish_reason is None:
-                units = yield from session.steps()
-                heard.add(units)
+                tokens = yield from session.steps()
+                heard.add(tokens)
                 if scores is not None:
-                    likelihood.add(scores.processed[-len(units) :], units)
+                    likelihood.add(scores.processed[-len(tokens) :], tokens)
                     scores.raw.clear()
                     if not self.request.stopping_criteria:  # they may look at all of them
                         scores.processed.clear()
@@ -302,18 +302,18 @@ class Recognition:
         if streamer is not None:
             streamer.end()
 
-    def _say(self, unit: int) -> None:
-        """A unit is certain to stay."""
-        self._certain.append(unit)
+    def _say(self, token: int) -> None:
+        """A token is certain to stay."""
+        self._stable.append(token)
         if self.request.streamer is not None:
-            self.request.streamer.put(torch.tensor([unit]))
+            self.request.streamer.put(torch.tensor([token]))
 
     def heard(self) -> Transcription:
         """The outcome, once the iteration is over."""
         with self.clock("post"):
             ids, text, segments = with_texts(self.whisper, self.segments)
         if not text:
-            self._account.note(
+            self._stats.note(
                 "nothing was said: every window was taken for silence (no_speech_threshold)"
                 if self._silent
                 else "nothing was said: the target ended its output before any text"
@@ -323,9 +323,7 @@ class Recognition:
             ids=ids,
             segments=segments,
             language=None if self._prompting is None else self._prompting.language,
-            report=self._account.report(
-                Sampling(self._sampled, self.request.seed), self._pair.costs
-            ),
+            report=self._stats.report(Sampling(self._sampled, self.request.seed), self._pair.costs),
             origins=tuple(self.origins),
-            trace=tuple(self._account.tally.trace),
+            trace=tuple(self._stats.tally.trace),
         )

@@ -13,7 +13,7 @@ from mmspec.clock import Clock
 from mmspec.errors import ModelError
 from mmspec.modalities.base.decoder import DecoderTarget, check_inference_mode, first_layers
 from mmspec.modalities.base.drafts import vocabulary_between_tokenizers
-from mmspec.modalities.base.pair import Draft
+from mmspec.modalities.base.speculative_decoder import Draft
 from mmspec.modalities.whisper.checkpoint import Whisper, has_encoder, target_class
 from mmspec.proposals import (
     Drafter,
@@ -38,7 +38,7 @@ class Window:
         features: the drafting model's own log-mel features, made when asked for (None where
             only the target's features were given).
         draft_prompt: a drafting model's prompt for the same job.
-        hypothesis: what the caller expects, in target units.
+        hypothesis: what the caller expects, in target tokens.
         clock: for what opening a drafter costs.
         drafter_encoder_runs: of a drafter's own encoder, so far.
         drafter_states: what it made of the window; a further try doesn't run it again.
@@ -61,7 +61,7 @@ class NgramDraft(Draft):
     name = "ngram"
 
     def __init__(self, target: Whisper) -> None:
-        self._never = target.steps.reserved | target.steps.stop_units
+        self._never = target.steps.reserved | target.steps.stop_tokens
 
     def open(self, window: Window) -> Drafter | None:
         """A fresh index: nothing leaks from one request to the next."""
@@ -91,7 +91,7 @@ class EarlyExitDraft(Draft):
                 model,
                 window.prompt,
                 SameVocabulary(steps.vocab_size),
-                stop_units=steps.stop_units,
+                stop_tokens=steps.stop_tokens,
                 name=self.name,
                 cost_prior=self._cost,
             )
@@ -144,7 +144,7 @@ class ModelDraft(Draft):
                 model,
                 prompt,
                 self.vocabulary,
-                stop_units=self.target.steps.stop_units,
+                stop_tokens=self.target.steps.stop_tokens,
                 sure=0.4,
                 name=self.name,
                 cost_prior=self._cost,
@@ -204,7 +204,7 @@ def drafter_without_encoder(model: Any, target: Whisper) -> Whisper:
 
 
 def vocabulary_between(target: Whisper, drafter: Whisper) -> Vocabulary:
-    """How a drafting checkpoint's units relate to the target's.
+    """How a drafting checkpoint's tokens relate to the target's.
 
     Raises:
         ModelError: different vocabularies, and no tokenizers to bridge them.
@@ -216,12 +216,12 @@ def vocabulary_between(target: Whisper, drafter: Whisper) -> Vocabulary:
     if own and others:
         return vocabulary_between_tokenizers(own, others, want.vocab_size, have.vocab_size)
     # Without tokenizers the marks tell the layout; the width may differ by padding, and which
-    # units end an output is the request's affair.
+    # tokens end an output is the request's affair.
     marks, theirs = ((s.start, s.no_timestamps, s.previous_text) for s in (want, have))
     if marks != theirs:
         raise ModelError(
-            f"the drafter's vocabulary ({have.vocab_size} units, {_marks(theirs)}) is not the "
-            f"target's ({want.vocab_size} units, {_marks(marks)}): load both with their "
+            f"the drafter's vocabulary ({have.vocab_size} tokens, {_marks(theirs)}) is not the "
+            f"target's ({want.vocab_size} tokens, {_marks(marks)}): load both with their "
             "processors, so that they can be bridged"
         )
     return SameVocabulary(want.vocab_size, have.vocab_size)
@@ -230,7 +230,7 @@ def vocabulary_between(target: Whisper, drafter: Whisper) -> Vocabulary:
 def _marks(ids: Sequence[int | None]) -> str:
     """The marks that tell a vocabulary's layout, in words."""
     names = ("start mark", "no-timestamps mark", "previous-text mark")
-    return ", ".join(f"{name} {unit}" for name, unit in zip(names, ids, strict=True))
+    return ", ".join(f"{name} {token}" for name, token in zip(names, ids, strict=True))
 
 
 def encoders_equal(one: Any, other: Any) -> bool:

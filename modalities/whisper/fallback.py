@@ -79,18 +79,18 @@ class Fallback:
 
     @property
     def may_reject(self) -> bool:
-        """Whether units of a window can still be thrown away when it is decoded."""
+        """Whether tokens of a window can still be thrown away when it is decoded."""
         again = self.compression_ratio is not None or self.logprob is not None
         return self.no_speech is not None or (again and len(self.temperatures) > 1)
 
     def judge(
-        self, units: Sequence[int], logprob: float, no_speech: float, vocab_size: int
+        self, tokens: Sequence[int], logprob: float, no_speech: float, vocab_size: int
     ) -> Verdict:
         """The verdict on one try.
 
         Args:
-            units: what was emitted, the end included.
-            logprob: mean log-probability of those units.
+            tokens: what was emitted, the end included.
+            logprob: mean log-probability of those tokens.
             no_speech: probability that nobody speaks in the window.
             vocab_size: of the model's config.
         """
@@ -100,13 +100,13 @@ class Fallback:
             return Verdict.SILENCE
         loops = (
             self.compression_ratio is not None
-            and compression_ratio(units, vocab_size) > self.compression_ratio
+            and compression_ratio(tokens, vocab_size) > self.compression_ratio
         )
         return Verdict.AGAIN if unlikely or loops else Verdict.KEEP
 
 
 class Likelihood:
-    """Adds up the log-probabilities of emitted units, from the rows that they were drawn from.
+    """Adds up the log-probabilities of emitted tokens, from the rows that they were drawn from.
 
     Args:
         temperature: that the rows were divided by; 0 where they weren't.
@@ -116,21 +116,21 @@ class Likelihood:
         self._factor = temperature if temperature > 0 else 1.0
         self._sum, self._count = 0.0, 0
 
-    def add(self, rows: Sequence[Tensor], units: Sequence[int]) -> None:
-        """Processed rows `[1, V]` and the units that came of them."""
-        if units:
-            laws = (torch.cat(list(rows)) * self._factor).float().log_softmax(-1)
-            ids = torch.tensor(list(units), device=laws.device)
-            self._sum += float(laws.gather(1, ids[:, None]).sum())
-            self._count += len(units)
+    def add(self, rows: Sequence[Tensor], tokens: Sequence[int]) -> None:
+        """Processed rows `[1, V]` and the tokens that came of them."""
+        if tokens:
+            distributions = (torch.cat(list(rows)) * self._factor).float().log_softmax(-1)
+            ids = torch.tensor(list(tokens), device=distributions.device)
+            self._sum += float(distributions.gather(1, ids[:, None]).sum())
+            self._count += len(tokens)
 
     @property
     def mean(self) -> float:
-        """Mean log-probability of a unit."""
+        """Mean log-probability of a token."""
         return self._sum / max(self._count, 1)
 
 
-def compression_ratio(units: Sequence[int], vocab_size: int) -> float:
+def compression_ratio(tokens: Sequence[int], vocab_size: int) -> float:
     """Bytes of the ids over the same bytes compressed: high where they repeat themselves.
 
     Example:
@@ -138,7 +138,7 @@ def compression_ratio(units: Sequence[int], vocab_size: int) -> float:
         True
     """
     width = int(math.log2(vocab_size) / 8) + 1
-    content = b"".join(unit.to_bytes(width, "little") for unit in units)
+    content = b"".join(token.to_bytes(width, "little") for token in tokens)
     return len(content) / len(zlib.compress(content))
 
 

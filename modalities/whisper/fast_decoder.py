@@ -66,7 +66,7 @@ class _Span:
         target: whose rows.
         start: index of the first row among all of the forward.
         end: index behind the last.
-        positions: of its units.
+        positions: of its tokens.
         sees: mask `[n, length + n]`, None where everything is seen.
     """
 
@@ -91,7 +91,7 @@ class FastWhisperTarget(DecoderTarget):
         """Append `ids`; float32 logits `[keep, V]` behind the last `keep` of them."""
         return _forward([(self, ids, keep, parents)])[0]
 
-    def score_together(self, passes: Sequence[Pass]) -> list[Tensor]:
+    def score_batched(self, passes: Sequence[Pass]) -> list[Tensor]:
         """One forward per decoder, whatever lengths and shapes the blocks have."""
         results: list[Tensor | None] = [None] * len(passes)
         by_decoder: dict[int, list[int]] = {}
@@ -116,8 +116,8 @@ def _forward(blocks: Sequence[_Block]) -> list[Tensor]:
         for target, ids, _, _ in blocks:
             announced.enter_context(target.state.block(len(ids)))
         spans = _spans(blocks)
-        units = [unit for _, ids, _, _ in blocks for unit in ids]
-        hidden = _hidden(first._decoder, torch.tensor([units], device=first.device), spans)[0]
+        tokens = [token for _, ids, _, _ in blocks for token in ids]
+        hidden = _hidden(first._decoder, torch.tensor([tokens], device=first.device), spans)[0]
         wanted = [
             hidden[span.end - keep : span.end]
             for span, (_, _, keep, _) in zip(spans, blocks, strict=True)
@@ -143,7 +143,7 @@ def _spans(blocks: Sequence[_Block]) -> list[_Span]:
 
 
 def _hidden(decoder: Any, block: Tensor, spans: Sequence[_Span]) -> Tensor:
-    """The last hidden states `[1, n, D]` of all spans' units `[1, n]`."""
+    """The last hidden states `[1, n, D]` of all spans' tokens `[1, n]`."""
     positions = torch.cat([span.positions for span in spans])
     hidden = decoder.embed_tokens(block) + decoder.embed_positions.weight[positions]
     for index, layer in enumerate(decoder.layers):

@@ -17,14 +17,14 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 from mmspec.clock import Clock
 from mmspec.compat import cache_argument
-from mmspec.engine import Sampling, Scores, Steps, Stops, run_together
+from mmspec.engine import Sampling, Scores, Steps, Stops, run_batched
 from mmspec.engine.stats import RequestStats
 from mmspec.errors import ModelError
-from mmspec.modalities.base.pair import decode
 from mmspec.modalities.base.rows import Row, collects_scores
+from mmspec.modalities.base.speculative_decoder import decode
 from mmspec.modalities.whisper.checkpoint import Whisper
 from mmspec.modalities.whisper.draft import ModelDraft, Window
-from mmspec.modalities.whisper.window import Pair, read_prompt
+from mmspec.modalities.whisper.window import WhisperSpeculativeDecoder, read_prompt
 from mmspec.proposals import SameVocabulary
 
 
@@ -40,15 +40,15 @@ class Windows:
         processors: prepared processors.
         criteria: prepared criteria.
         config: prepared generation config.
-        sampling: how units are drawn.
+        sampling: how tokens are drawn.
         go: how often these rows were decoded before: a later go draws other noise.
-        hypothesis: expected units, for a hypothesis drafter.
+        hypothesis: expected tokens, for a hypothesis drafter.
         streamer: gets committed ids (one row only).
         pad: what stands behind a row that ended before others.
         cache: gets what the decoder remembers of the rows; None where nobody asks for it.
     """
 
-    pair: Pair
+    pair: WhisperSpeculativeDecoder
     input_ids: Tensor
     encoder_states: Tensor
     features: Tensor | None
@@ -68,36 +68,36 @@ class Windows:
         return collects_scores(self.config)
 
 
-def decode_rows(job: Windows) -> list[Row]:
+def decode_rows(request: Windows) -> list[Row]:
     """Decode the rows of a prepared batch together; each is held back by none of the others.
 
     Raises:
         Exception: whatever a row raised.
     """
     rows: dict[int, Row] = {}
-    width = len(job.input_ids)
-    job = replace(job, pair=job.pair.beside(width))
-    requests = (_decode_row(job, row) for row in range(len(job.input_ids)))
-    for number, outcome in run_together(requests, width):
+    width = len(request.input_ids)
+    request = replace(request, pair=request.pair.for_batch(width))
+    requests = (_decode_row(request, row) for row in range(len(request.input_ids)))
+    for number, outcome in run_batched(requests, width):
         if isinstance(outcome, Exception):
             raise outcome
         rows[number] = outcome
     in_order = [rows[number] for number in sorted(rows)]
-    if job.cache is not None:
-        _fill(job, job.cache, in_order)
+    if request.cache is not None:
+        _fill(request, request.cache, in_order)
     return in_order
 
 
 @torch.no_grad()
-def _fill(job: Windows, cache: EncoderDecoderCache, rows: Sequence[Row]) -> None:
+def _fill(request: Windows, cache: EncoderDecoderCache, rows: Sequence[Row]) -> None:
     """Leave what was remembered of each row in one cache; behind its end a row has read pads."""
-    longest, decoder = max(len(row.ids) for row in rows), job.pair.whisper.model.get_decoder()
+    longest, decoder = max(len(row.ids) for row in rows), request.pair.whisper.model.get_decoder()
     for number, row in enumerate(rows):
-        unread = [*row.ids[-1:], *[job.pad] * (longest - len(row.ids))][:-1]
+        unread = [*row.ids[-1:], *[request.pad] * (longest - len(row.ids))][:-1]
         if unread:
             decoder(
-                input_ids=torch.tensor([unread], device=job.input_ids.device),
-                encoder_hidden_states=job.encoder_states[number : number + 1],
+                input_ids=torch.tensor([unread], device=request.input_ids.device),
+                encoder_hidden_states=request.encoder_states[number : number + 1],
                 use_cache=True,
                 **cache_argument(type(decoder), row.memory),
             )
@@ -111,51 +111,51 @@ def _fill(job: Windows, cache: EncoderDecoderCache, rows: Sequence[Row]) -> None
             cache.is_updated[index] = True
 
 
-def _decode_row(job: Windows, row: int) -> Steps[Row]:
-    pair = job.pair
-    account = RequestStats(Clock(pair.whisper.device))  # transformers ran the encoder before
-    states, prompt = job.encoder_states[row : row + 1], job.input_ids[row].tolist()
+def _decode_row(request: Windows, row: int) -> Steps[Row]:
+    pair = request.pair
+    stats = RequestStats(Clock(pair.whisper.device))  # transformers ran the encoder before
+    states, prompt = request.encoder_states[row : row + 1], request.input_ids[row].tolist()
     context = pair.whisper.steps.context
-    limit = min(job.config.max_length or context, context)
-    scores = Scores([], []) if job.collects_scores else None
-    with pair.target(states, account) as target:
-        first_row = yield from read_prompt(target, prompt, account)
+    limit = min(request.config.max_length or context, context)
+    scores = Scores([], []) if request.collects_scores else None
+    with pair.target(states, stats) as target:
+        first_row = yield from read_prompt(target, prompt, stats)
         window = Window(
             target,
             prompt,
             states,
-            _features_of(job, row),
-            lambda other: _draft_prompt(job, prompt, other),
-            job.hypothesis,
-            account.clock,
+            _features_of(request, row),
+            lambda other: _draft_prompt(request, prompt, other),
+            request.hypothesis,
+            stats.clock,
         )
         with pair.session(
             window,
             first_row,
-            account,
-            processors=job.processors,
-            stops=Stops.from_transformers(job.criteria, (), limit),
-            sampling=job.sampling.of_part(row, job.go),
-            streamer=job.streamer,
+            stats,
+            processors=request.processors,
+            stops=Stops.from_transformers(request.criteria, (), limit),
+            sampling=request.sampling.of_part(row, request.go),
+            streamer=request.streamer,
             scores=scores,
         ) as session:
             ids = yield from decode(session)
         memory = None
-        if job.cache is not None:
+        if request.cache is not None:
             memory = EncoderDecoderCache(DynamicCache(), DynamicCache())
             target.state.copy_to(memory)
-        if job.streamer is not None:
-            job.streamer.end()
-    return Row(ids, scores, account.report(job.sampling, pair.costs), memory)
+        if request.streamer is not None:
+            request.streamer.end()
+    return Row(ids, scores, stats.report(request.sampling, pair.costs), memory)
 
 
-def check_ears(job: Windows) -> None:
+def check_ears(request: Windows) -> None:
     """Raise where the drafter has an encoder of its own that can't hear what was given.
 
     Raises:
         ModelError: says what it takes and what there is.
     """
-    draft, features = job.pair.draft, job.features
+    draft, features = request.pair.draft, request.features
     if not isinstance(draft, ModelDraft) or draft.shares_encoder:
         return
     if features is None:
@@ -173,21 +173,21 @@ def check_ears(job: Windows) -> None:
         )
 
 
-def _features_of(job: Windows, row: int) -> Any:
-    features = job.features
+def _features_of(request: Windows, row: int) -> Any:
+    features = request.features
     return None if features is None else lambda other: features[row : row + 1]
 
 
-def _draft_prompt(job: Windows, prompt: Sequence[int], other: Whisper) -> Sequence[int]:
+def _draft_prompt(request: Windows, prompt: Sequence[int], other: Whisper) -> Sequence[int]:
     """The prompt as the drafting model would be given it."""
-    draft = job.pair.draft
+    draft = request.pair.draft
     if not isinstance(draft, ModelDraft) or isinstance(draft.vocabulary, SameVocabulary):
         return prompt
-    steps = job.pair.whisper.steps
+    steps = request.pair.whisper.steps
     start = len(prompt) - 1 - list(reversed(prompt)).index(steps.start)
     said = set(prompt[start:])
-    language = next((name for name, unit in steps.languages if unit in said), None)
-    task = next((name for name, unit in steps.tasks if unit in said), None)
+    language = next((name for name, token in steps.languages if token in said), None)
+    task = next((name for name, token in steps.tasks if token in said), None)
     return other.steps.prompt(
         language=dict(other.steps.languages).get(language or ""),
         task=task if task in dict(other.steps.tasks) else None,

@@ -34,11 +34,11 @@ class Silence:
         return self._states
 
     def rows(self, prompt: Sequence[int], ids: Sequence[int]) -> Tensor:
-        """The laws `[n, V]` of a window's n units, had it been silent."""
+        """The distributions `[n, V]` of a window's n tokens, had it been silent."""
         with closing(self._whisper.open(self.states)) as target:
             return teacher_forced(target, prompt, ids)
 
 
 def teacher_forced(target: DecoderTarget, prompt: Sequence[int], ids: Sequence[int]) -> Tensor:
-    """Read a prompt and units in one pass; raw logits `[n, V]`, row i the law of unit i."""
+    """Read a prompt and tokens in one pass; raw logits `[n, V]`, row i that of token i."""
     return target.score([*prompt, *ids], len(ids) + 1)[:-1]

@@ -1,6 +1,6 @@
 """One transcript from the transcripts of overlapping chunks.
 
-What two neighbours both said of their overlap is lined up, and the cut is made at a unit on which
+What two neighbours both said of their overlap is lined up, and the cut is made at a token on which
 they agree: the left one keeps what comes before, the right one the rest. How closely their times
 have to agree depends on where the times come from: words, segments, or nothing but the share of the
 text. So one rule serves all three.
@@ -20,10 +20,10 @@ WORD_SLACK_S = 0.3
 """How far a word's time may be off."""
 
 SEGMENT_SLACK_S = 2.0
-"""How far a unit's time may be off that was shared out within its segment."""
+"""How far a token's time may be off that was shared out within its segment."""
 
 LEAST_AGREEMENT = 1 / 3
-"""Share of the units lined up that must be equal; below it the likeness is chance."""
+"""Share of the tokens lined up that must be equal; below it the likeness is chance."""
 
 IsTime = Callable[[int], bool]
 
@@ -46,11 +46,11 @@ class Piece:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """Units, times included."""
-        return tuple(unit for segment in self.segments for unit in segment.ids)
+        """Tokens, times included."""
+        return tuple(token for segment in self.segments for token in segment.ids)
 
     def times(self, is_time: IsTime) -> list[float]:
-        """When each unit was said, in seconds of the recording, as well as is known."""
+        """When each token was said, in seconds of the recording, as well as is known."""
         if self.word_times is not None:
             return list(self.word_times)
         return [time for segment in self.segments for time in _shared_out(segment, is_time)]
@@ -64,10 +64,10 @@ class Piece:
 
 def _shared_out(segment: Segment, is_time: IsTime) -> Iterator[float]:
     """A segment's time, in even shares for its text; marks stand where they point to."""
-    words = sum(not is_time(unit) for unit in segment.ids)
+    words = sum(not is_time(token) for token in segment.ids)
     length_s, done = segment.end_s - segment.start_s, 0
-    for unit in segment.ids:
-        if is_time(unit):
+    for token in segment.ids:
+        if is_time(token):
             yield segment.end_s if done else segment.start_s
         else:
             yield segment.start_s + length_s * (done + 0.5) / words
@@ -92,7 +92,7 @@ def merge(pieces: Sequence[Piece], is_time: IsTime) -> Merged:
 
     Args:
         pieces: at least one.
-        is_time: whether a unit is a time mark.
+        is_time: whether a token is a time mark.
     """
     begins, ends = [0], []
     for left, right in pairwise(pieces):
@@ -104,7 +104,7 @@ def merge(pieces: Sequence[Piece], is_time: IsTime) -> Merged:
 
 
 class Run(NamedTuple):
-    """Two sequences lined up: where in each, and for how many units."""
+    """Two sequences lined up: where in each, and for how many tokens."""
 
     left: int
     right: int
@@ -116,17 +116,17 @@ def common_run(
 ) -> Run | None:
     """How the end of `left` lines up with the beginning of `right` best.
 
-    Every shift of one along the other is tried; the share of equal units counts, and between equal
+    Every shift of one along the other is tried; the share of equal tokens counts, and between equal
     shares the longer shift. This is the rule of transformers' `_find_longest_common_sequence`
     (models/whisper/tokenization_whisper.py), which cuts both in the middle of the run.
 
     Args:
-        left: units.
-        right: units.
-        same: whether the units at two indices are the same; None compares them.
+        left: tokens.
+        right: tokens.
+        same: whether the tokens at two indices are the same; None compares them.
 
     Returns:
-        None where no shift has two equal units.
+        None where no shift has two equal tokens.
 
     Example:
         >>> common_run([1, 2, 3, 4, 5], [3, 9, 5, 6])
@@ -166,8 +166,8 @@ def _cut(left: Piece, right: Piece, begin: int, is_time: IsTime) -> tuple[int, i
     """
     overlap_s = left.end_s - right.start_s
     ours, theirs = left.times(is_time), right.times(is_time)
-    words = [i for i, unit in enumerate(left.ids) if i >= begin and not is_time(unit)]
-    others = [j for j, unit in enumerate(right.ids) if not is_time(unit)]
+    words = [i for i, token in enumerate(left.ids) if i >= begin and not is_time(token)]
+    others = [j for j, token in enumerate(right.ids) if not is_time(token)]
     if overlap_s > 0 and words and others:
         slack_s = max(left.slack_s(is_time), right.slack_s(is_time))
         near_s = min(slack_s, overlap_s)
@@ -192,7 +192,7 @@ def _cut(left: Piece, right: Piece, begin: int, is_time: IsTime) -> tuple[int, i
 def _agreed(
     ending: Sequence[int], beginning: Sequence[int], same: Callable[[int, int], bool]
 ) -> tuple[int, int] | None:
-    """The place nearest the middle of the common run where two units in a row agree."""
+    """The place nearest the middle of the common run where two tokens in a row agree."""
     run = common_run(ending, beginning, same)
     if run is None:
         return None

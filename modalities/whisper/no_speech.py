@@ -21,14 +21,14 @@ NAMES = ("<|nospeech|>", "<|nocaptions|>")
 """What released tokenizers call it."""
 
 
-def no_speech_unit(whisper: Whisper) -> int | None:
+def no_speech_token(whisper: Whisper) -> int | None:
     """The id of the mark, None where the tokenizer has none."""
     vocabulary = whisper.processor.tokenizer.get_vocab()
     return next((vocabulary[name] for name in NAMES if name in vocabulary), None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Overheard:
+class _WithNoSpeechRow:
     """A pass of which one more row is looked at; the request gets the rows that it asked for."""
 
     inner: Pass
@@ -58,11 +58,11 @@ class _Overheard:
         self.look(rows[len(rows) - from_place])
         return rows[len(rows) - self.inner.keep :]
 
-    def run_together(self, works: Any) -> list[Tensor]:
+    def run_batched(self, works: Any) -> list[Tensor]:
         return [work.run() for work in works]
 
 
-def overheard(
+def with_no_speech_row(
     steps: Steps[None], start: int, no_speech: int | None, chances: list[float]
 ) -> Steps[None]:
     """The same request; notes for each window how likely it is that nobody speaks in it.
@@ -83,7 +83,7 @@ def overheard(
             if isinstance(work, Pass) and work.phase == "prefill" and no_speech is not None:
                 ids = list(work.ids)
                 if start in ids:
-                    work = _Overheard(work, ids.index(start), look)
+                    work = _WithNoSpeechRow(work, ids.index(start), look)
             try:
                 result = yield work
             except BaseException as error:  # the request puts its state in order, and raises it

@@ -44,7 +44,7 @@ class Prompting:
         task, language = self._task, self._named = request.task, request.language
         self._given: tuple[int, ...] = ()
         if request.prompt is not None:
-            self._given = whisper.previous_units(request.prompt)
+            self._given = whisper.previous_tokens(request.prompt)
         self._type = request.prompt_condition_type or CONDITION_TYPES[0]
         if self._type not in CONDITION_TYPES:
             raise OptionError(
@@ -103,8 +103,8 @@ class Prompting:
     def _detect(self, target: DecoderTarget, clock: Clock) -> Steps[int]:
         """The likeliest language, from the row behind the start mark (no second encoder run)."""
         rows: Tensor = yield Pass(target, [self._whisper.steps.start], 1, None, clock, "prefill")
-        units = [unit for _, unit in self._whisper.steps.languages]
-        return units[int(rows[0, units].argmax())]
+        tokens = [token for _, token in self._whisper.steps.languages]
+        return tokens[int(rows[0, tokens].argmax())]
 
     def previous(self, segments: Sequence[Segment], conditioned: bool) -> tuple[int, ...]:
         """The text before a window, its mark first.
@@ -150,7 +150,7 @@ class Prompting:
         task = self._task or getattr(self._config, "task", None) or "transcribe"
         if previous and not same_vocabulary:
             text = "" if other.processor is None else self._whisper.text(tuple(previous)).strip()
-            previous = other.previous_units(text) if text else ()
+            previous = other.previous_tokens(text) if text else ()
         room = _room(steps.context)
         return steps.prompt(
             language=dict(steps.languages).get(f"<|{self.language}|>"),

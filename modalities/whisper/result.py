@@ -54,7 +54,7 @@ class Transcription:
         report: how it was obtained.
         origins: the same for each id: drafted and accepted, or the target's own.
         trace: every round of the run; an origin names its round.
-        unit_times: when each id begins to be spoken, in seconds; None where word timestamps
+        token_times: when each id begins to be spoken, in seconds; None where word timestamps
             weren't asked for.
         grounding: what each id owes to the audio; None where that wasn't asked for.
         chunks: each chunk and its own ids, where the recording was decoded in chunks.
@@ -67,14 +67,14 @@ class Transcription:
     report: Report
     origins: tuple[Origin, ...]
     trace: tuple[Round, ...]
-    unit_times: tuple[float, ...] | None = None
+    token_times: tuple[float, ...] | None = None
     grounding: Grounding | None = None
     chunks: tuple[Chunk, ...] = ()
 
     @property
     def words(self) -> tuple[Word, ...] | None:
         """All segments' words; None where word timestamps weren't asked for."""
-        if self.unit_times is None:
+        if self.token_times is None:
             return None
         return tuple(word for segment in self.segments for word in segment.words or ())
 
@@ -86,8 +86,8 @@ class Transcription:
             "language": self.language,
             "segments": [_segment(part) for part in self.segments],
         }
-        if self.unit_times is not None:
-            data["unit_times"] = list(self.unit_times)
+        if self.token_times is not None:
+            data["token_times"] = list(self.token_times)
         if self.grounding is not None:
             data["grounding"] = self.grounding.to_dict()
         if self.chunks:
@@ -99,7 +99,7 @@ def with_texts(
     whisper: Whisper, segments: Sequence[Segment]
 ) -> tuple[tuple[int, ...], str, tuple[SpokenSegment, ...]]:
     """All ids of segments, all that they say, and the segments with what each says."""
-    ids = tuple(unit for segment in segments for unit in segment.ids)
+    ids = tuple(token for segment in segments for token in segment.ids)
     text, *texts = (whisper.text(part).strip() for part in (ids, *(one.ids for one in segments)))
     pairs = zip(segments, texts, strict=True)
     spoken = [SpokenSegment(part.start_s, part.end_s, part.ids, said) for part, said in pairs]
@@ -109,13 +109,13 @@ def with_texts(
 def with_times(
     said: Transcription, whisper: Whisper, spans: Sequence[Sequence[Span]]
 ) -> Transcription:
-    """The same with words, from the spans of each segment's units."""
+    """The same with words, from the spans of each segment's tokens."""
     segments = [
         replace(part, words=words_of(whisper, part.ids, times, said.language))
         for part, times in zip(said.segments, spans, strict=True)
     ]
     starts = tuple(start_s for times in spans for start_s, _ in times)
-    return replace(said, segments=tuple(segments), unit_times=starts)
+    return replace(said, segments=tuple(segments), token_times=starts)
 
 
 def with_grounding(said: Transcription, grounding: Grounding) -> Transcription:

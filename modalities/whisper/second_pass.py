@@ -1,6 +1,6 @@
-"""Reading a decoded window again: when each unit was spoken, and what it owes to the audio.
+"""Reading a decoded window again: when each token was spoken, and what it owes to the audio.
 
-The window's units are read once more, in one teacher-forced pass over a state of its own: what
+The window's tokens are read once more, in one teacher-forced pass over a state of its own: what
 was decoded, and the state that decoded it, are never touched.
 """
 
@@ -26,11 +26,11 @@ class SecondPass:
 
     Args:
         whisper: the model.
-        times: find out when each unit was spoken.
+        times: find out when each token was spoken.
         silence: the ablated conditioning, where drops are wanted.
 
     Attributes:
-        spans: start and end of each unit kept so far, in seconds of the recording, as attention
+        spans: start and end of each token kept so far, in seconds of the recording, as attention
             has them.
         drops: by how many nats the log-probability of each falls without the audio.
     """
@@ -62,13 +62,13 @@ class SecondPass:
             target: the decoder that is open on it.
             prompt: what it had read first.
             states: its encoder states `[1, S, D]`.
-            ids: the units that were kept, without the end mark.
+            ids: the tokens that were kept, without the end mark.
             seek_s: where the window starts in the recording.
             frames: mel frames of the window that hold audio.
         """
         if not ids:
             return
-        with closing(target.beside()) as again:
+        with closing(target.fork()) as again:
             watch = Watch(self._whisper.model.get_decoder().layers, again, self._heads)
             with watch.listening() if self._heads else nullcontext():
                 if self._silence is None:
@@ -93,10 +93,10 @@ class SecondPass:
 
 
 def edges(whisper: Whisper, watch: Watch, ids: Sequence[int], positions: int) -> np.ndarray:
-    """Encoder positions `[n + 1]`: unit i is spoken between edge i and edge i + 1.
+    """Encoder positions `[n + 1]`: token i is spoken between edge i and edge i + 1.
 
-    The row behind a unit attends to what comes next, so it starts where the unit ends. The row
-    behind the prompt finds the start of the first unit. Where that is a time it takes no time to
+    The row behind a token attends to what comes next, so it starts where the token ends. The row
+    behind the prompt finds the start of the first token. Where that is a time it takes no time to
     speak, and the row is left out, as transformers always does; where it is a word it needs it,
     as in the reference implementation: without it a first word would have no room.
     """

@@ -11,7 +11,7 @@ from transformers.generation import logits_process as hf
 from mmspec.compat import prepared_config, prepared_criteria, prepared_processors
 from mmspec.engine import Stops
 from mmspec.errors import InputError, OptionError
-from mmspec.modalities.base.decoder import end_units
+from mmspec.modalities.base.decoder import end_tokens
 from mmspec.modalities.whisper.checkpoint import Whisper, steps_of
 from mmspec.modalities.whisper.fallback import Fallback
 from mmspec.modalities.whisper.request import TranscriptionRequest
@@ -38,7 +38,7 @@ class Settings:
         self._whisper, self._request = whisper, request
         self.fallback = Fallback()
         self.config = self._read()
-        steps = replace(steps_of(whisper.model, self.config), stop_units=whisper.steps.stop_units)
+        steps = replace(steps_of(whisper.model, self.config), stop_tokens=whisper.steps.stop_tokens)
         whisper = self.whisper = self._whisper = replace(whisper, steps=steps)
         self.fallback = Fallback.of(
             request.temperature,
@@ -77,8 +77,8 @@ class Settings:
 
     @property
     def ends(self) -> frozenset[int]:
-        """Units that end an output; a request may say others than the checkpoint."""
-        return end_units(self.config)
+        """Tokens that end an output; a request may say others than the checkpoint."""
+        return end_tokens(self.config)
 
     def timestamps(self, frames: int) -> bool:
         """Whether times are predicted in a recording of so many mel frames.

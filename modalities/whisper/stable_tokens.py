@@ -1,4 +1,4 @@
-"""Which units of a window are certain to stay while it is being decoded."""
+"""Which tokens of a window are certain to stay while it is being decoded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mmspec.factorizations import WhisperSteps
 
 
 class StableTokens:
-    """A window's units, said one by one as soon as nothing can take them back.
+    """A window's tokens, said one by one as soon as nothing can take them back.
 
     With timestamps, what follows a window's last pair of times may be decoded again in the next
     go, so it is certain only once the window is over. Where the whole window may be decoded
@@ -16,8 +16,8 @@ class StableTokens:
 
     Args:
         steps: the descriptor.
-        ends: units that end an output and are no part of it.
-        say: called with every unit as soon as it is certain.
+        ends: tokens that end an output and are no part of it.
+        say: called with every token as soon as it is certain.
         holds: whether everything waits for the window's end.
         pad: the padding id, where there is one.
     """
@@ -37,17 +37,17 @@ class StableTokens:
 
     @property
     def emitted(self) -> list[int]:
-        """Every unit, the end included."""
+        """Every token, the end included."""
         return self.ids if self.end is None else [*self.ids, self.end]
 
-    def add(self, units: Sequence[int]) -> None:
-        """Units that a round has committed."""
-        for unit in units:
-            if unit in self._ends:
-                self.end = unit
+    def add(self, tokens: Sequence[int]) -> None:
+        """Tokens that a round has committed."""
+        for token in tokens:
+            if token in self._ends:
+                self.end = token
                 continue  # it is the last one
-            self.ids.append(unit)
-            self._holds |= unit == self._pad  # what follows may go with it, see `close`
+            self.ids.append(token)
+            self._holds |= token == self._pad  # what follows may go with it, see `close`
             pair = len(self.ids) > 1 and all(map(self._steps.is_timestamp, self.ids[-2:]))
             self._had_pair |= pair
             if not self._holds and (pair or not self._had_pair):
@@ -56,13 +56,13 @@ class StableTokens:
     def close(self) -> None:
         """The window has ended, so what looks like padding goes.
 
-        Where the last unit is a pad, `generate` takes away as many units as pads were said.
+        Where the last token is a pad, `generate` takes away as many tokens as pads were said.
         """
         if self.end is None and self.ids and self.ids[-1] == self._pad:
             del self.ids[-self.ids.count(self.ids[-1]) :]
 
     def settle(self, count: int) -> None:
-        """The first `count` units are certain."""
-        for unit in self.ids[self._said : count]:
-            self._say(unit)
+        """The first `count` tokens are certain."""
+        for token in self.ids[self._said : count]:
+            self._say(token)
         self._said = max(self._said, count)

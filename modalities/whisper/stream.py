@@ -19,17 +19,17 @@ import numpy as np
 from torch import Tensor
 from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
-from mmspec.compat import words_of_units
+from mmspec.compat import words_of_tokens
 from mmspec.engine import run_alone
 from mmspec.errors import OptionError
 from mmspec.factorizations.whisper import TIMESTAMP_STEP_S
 from mmspec.modalities.base.options import check_numbers
 from mmspec.modalities.media.audio_buffer import AudioBuffer
-from mmspec.modalities.whisper.buffer_result import Said, said
+from mmspec.modalities.whisper.buffer_result import StreamSegment, said
 from mmspec.modalities.whisper.checkpoint import SAMPLING_RATE, Whisper
 from mmspec.modalities.whisper.decode import Recognition
 from mmspec.modalities.whisper.local_agreement import HeardWord, LocalAgreement
-from mmspec.modalities.whisper.no_speech import no_speech_unit, overheard
+from mmspec.modalities.whisper.no_speech import no_speech_token, with_no_speech_row
 from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.modalities.whisper.stream_record import (
     Decode,
@@ -39,7 +39,7 @@ from mmspec.modalities.whisper.stream_record import (
     joined,
     stretches,
 )
-from mmspec.modalities.whisper.window import Pair
+from mmspec.modalities.whisper.window import WhisperSpeculativeDecoder
 
 GRID = round(TIMESTAMP_STEP_S * SAMPLING_RATE)
 """Samples between two times that the model can name: buffers start on this grid."""
@@ -100,7 +100,9 @@ class SpeechStream:
         OptionError: an option that can't be meant, or a target without its processor.
     """
 
-    def __init__(self, pair: Pair, request: TranscriptionRequest, options: StreamOptions) -> None:
+    def __init__(
+        self, pair: WhisperSpeculativeDecoder, request: TranscriptionRequest, options: StreamOptions
+    ) -> None:
         whisper = pair.whisper
         if whisper.processor is None:
             raise OptionError(
@@ -114,12 +116,12 @@ class SpeechStream:
         trim_s = whisper.window_s / 2 if options.trim_s is None else options.trim_s
         self._trim = round(trim_s * SAMPLING_RATE)
         self._step = max(1, round(options.step_s * SAMPLING_RATE))
-        self._no_speech_unit = no_speech_unit(whisper)
+        self._no_speech_token = no_speech_token(whisper)
         self._has_previous = whisper.steps.previous_text is not None
         self._audio = AudioBuffer(SAMPLING_RATE)
         self._until = self._heard_before = 0  # how far the last decode heard, and the one before
         self._agreement = LocalAgreement()
-        self._last: list[Said] = []  # what the last decode heard in the buffer
+        self._last: list[StreamSegment] = []  # what the last decode heard in the buffer
         self._text = ""
         self._spoken: list[Spoken] = []
         self._again_s = 0.0
@@ -293,7 +295,11 @@ class SpeechStream:
 
         recognition = Recognition(self._pair, features, request, len(samples) / SAMPLING_RATE)
         chances: list[float] = []
-        run_alone(overheard(recognition.steps(), self._steps.start, self._no_speech_unit, chances))
+        run_alone(
+            with_no_speech_row(
+                recognition.steps(), self._steps.start, self._no_speech_token, chances
+            )
+        )
         heard = recognition.heard()
         no_speech = chances[0] if chances else None
         decode = Decode(
@@ -322,7 +328,7 @@ class SpeechStream:
         for part in self._last:
             if part.start_s is not None and part.start_s >= end_s:
                 continue
-            spelled = words_of_units(tokenizer, list(part.text_ids), name)
+            spelled = words_of_tokens(tokenizer, list(part.text_ids), name)
             for number, (text, places) in enumerate(spelled):
                 first, last = number == 0, number == len(spelled) - 1
                 yield HeardWord(
@@ -333,20 +339,20 @@ class SpeechStream:
                 )
 
     def _expected(self, until: int) -> list[int]:
-        """What was heard in this buffer last time, as the units of a decode from its start."""
+        """What was heard in this buffer last time, as the tokens of a decode from its start."""
         start_s, rate = self._audio.start / SAMPLING_RATE, SAMPLING_RATE
-        units: list[int] = []
+        tokens: list[int] = []
         for part in self._last:
             end_s = part.end_s
             if end_s is not None and end_s >= self._until / rate - AT_EDGE_S:
                 end_s = until / rate  # it ended where the buffer did: so it will again
-            units += self._time(part.start_s, start_s)
-            units += part.text_ids
-            units += self._time(end_s, start_s)
-        return [*units, *sorted(self._steps.stop_units)[:1]] if units else []
+            tokens += self._time(part.start_s, start_s)
+            tokens += part.text_ids
+            tokens += self._time(end_s, start_s)
+        return [*tokens, *sorted(self._steps.stop_tokens)[:1]] if tokens else []
 
     def _time(self, time_s: float | None, start_s: float) -> list[int]:
-        """The unit of a time in the buffer, none where it isn't known."""
+        """The token of a time in the buffer, none where it isn't known."""
         if time_s is None:
             return []
         last = round(self._whisper.window_s / TIMESTAMP_STEP_S)
@@ -362,7 +368,7 @@ class SpeechStream:
         words = [*(asked or "").split(), *("".join(w.text for w in behind[-most:]).split())]
         while words:
             try:
-                if len(self._whisper.previous_units(" ".join(words))) <= most:
+                if len(self._whisper.previous_tokens(" ".join(words))) <= most:
                     return " ".join(words)
             except OptionError:  # the model spelled out a mark that only a decoder may set
                 return asked

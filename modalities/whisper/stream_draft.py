@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from mmspec.modalities.base.drafts import HypothesisDraft
-from mmspec.modalities.base.pair import Draft
+from mmspec.modalities.base.speculative_decoder import Draft
 from mmspec.modalities.whisper.checkpoint import Whisper
 from mmspec.modalities.whisper.draft import Window
 from mmspec.proposals import Drafter, NgramDrafter, RelayDrafter
 
 LONGEST, SHORTEST = 6, 3
-"""Units in a row that must have been said before: enough to tell a loop from a common phrase."""
+"""Tokens in a row that must have been said before: enough to tell a loop from a common phrase."""
 
 
 class StreamDraft(Draft):
     """The previous hypothesis; where it has nothing to offer, n-gram lookup.
 
-    A decode of a cut-off word may run in circles for hundreds of units. It is the target's own
+    A decode of a cut-off word may run in circles for hundreds of tokens. It is the target's own
     output and stays as it is, but a loop is easily drafted.
 
     Args:
@@ -26,7 +26,7 @@ class StreamDraft(Draft):
 
     def __init__(self, target: Whisper) -> None:
         self._previous = HypothesisDraft(target)
-        self._never = target.steps.reserved | target.steps.stop_units
+        self._never = target.steps.reserved | target.steps.stop_tokens
 
     def open(self, window: Window) -> Drafter | None:
         """Fresh ones for this decode."""

@@ -140,7 +140,7 @@ class StreamTotals:
 
     @property
     def mean_acceptance_length(self) -> float:
-        """Units per round over all decodes, bonus included."""
+        """Tokens per round over all decodes, bonus included."""
         return self.report.mean_acceptance_length if self.report else 0.0
 
     def with_decode(self, decode: Decode, before_s: float, again_from_s: float) -> StreamTotals:

@@ -1,7 +1,7 @@
 """Whisper's timestamp rules over a whole block of drafted prefixes.
 
 transformers applies them to one prefix at a time, scanning it from its start. Here the scan is
-replaced by what the rules need to know of a prefix (its last two units and its latest time), so a
+replaced by what the rules need to know of a prefix (its last two tokens and its latest time), so a
 block costs one pass over its rows.
 """
 
@@ -60,12 +60,12 @@ def timestamp_rules(processor: WhisperTimeStampLogitsProcessor) -> BlockForm:
 
 
 def _last_two(ids: Sequence[int], end: int, seen: int) -> tuple[int | None, int | None]:
-    """The last unit before `end` and the one before that, where they were generated."""
+    """The last token before `end` and the one before that, where they were generated."""
     return (ids[end - 1] if seen >= 1 else None), (ids[end - 2] if seen >= 2 else None)
 
 
 def _prefer_times(rows: Tensor, first: int) -> None:
-    """Where times together are likelier than the likeliest text unit, only times remain."""
+    """Where times together are likelier than the likeliest text token, only times remain."""
     logprobs = rows.float().log_softmax(-1)
     times = logprobs[:, first:].logsumexp(-1)
     text = logprobs[:, :first].amax(-1)

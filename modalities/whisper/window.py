@@ -13,12 +13,12 @@ from mmspec.clock import Clock
 from mmspec.engine import Steps
 from mmspec.engine.stats import RequestStats
 from mmspec.modalities.base.decoder import DecoderTarget
-from mmspec.modalities.base.pair import Pair as DraftedPair
+from mmspec.modalities.base.speculative_decoder import SpeculativeDecoder
 from mmspec.modalities.whisper.checkpoint import Whisper
 from mmspec.target import Pass
 
 
-class Pair(DraftedPair[Whisper]):
+class WhisperSpeculativeDecoder(SpeculativeDecoder[Whisper]):
     """A Whisper with its kind of drafter."""
 
     @property
@@ -27,23 +27,23 @@ class Pair(DraftedPair[Whisper]):
         return self.checkpoint
 
     @contextmanager
-    def target(self, states: Tensor, account: RequestStats) -> Iterator[DecoderTarget]:
+    def target(self, states: Tensor, stats: RequestStats) -> Iterator[DecoderTarget]:
         """The target's decoder on one window's encoder states, closed and counted afterwards."""
-        with account.clock("prefill"):
+        with stats.clock("prefill"):
             target = self.whisper.open(states)
         try:
             yield target
         finally:
-            account.target_forwards += target.forwards
+            stats.target_forwards += target.forwards
             target.close()
 
 
 def read_prompt(
-    target: DecoderTarget, prompt: Sequence[int], account: RequestStats, keep: int = 1
+    target: DecoderTarget, prompt: Sequence[int], stats: RequestStats, keep: int = 1
 ) -> Steps[Tensor]:
     """Let the target read what it hasn't read of its prompt; the last `keep` rows `[keep, V]`."""
     unread = prompt[target.state.length :]
-    rows = yield Pass(target, unread, keep, None, account.clock, "prefill")
+    rows = yield Pass(target, unread, keep, None, stats.clock, "prefill")
     target.state.freeze()
     return rows
 
@@ -82,7 +82,7 @@ class Encoding:
         """On a CPU, which is busy with one window already; several fit a GPU."""
         return self.whisper.device.type == "cpu"
 
-    def run_together(self, works: Sequence[Encoding]) -> list[Tensor]:
+    def run_batched(self, works: Sequence[Encoding]) -> list[Tensor]:
         """States of several windows from one run."""
         states = self.whisper.encode(torch.cat([work.features for work in works]))
         return list(states.split(1))

@@ -1,4 +1,4 @@
-"""Words of a transcript with their times, from its units with theirs."""
+"""Words of a transcript with their times, from its tokens with theirs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
-from mmspec.compat import words_of_units
+from mmspec.compat import words_of_tokens
 from mmspec.factorizations import Segment
 from mmspec.modalities.whisper.checkpoint import Whisper
 
@@ -35,25 +35,25 @@ class Word:
 def within_segments(
     segments: Sequence[Segment],
     spans: Sequence[Span],
-    is_time: Callable[[int], bool] = lambda unit: False,
+    is_time: Callable[[int], bool] = lambda token: False,
 ) -> list[list[Span]]:
-    """The spans of each segment's units, inside their segment and never running backwards.
+    """The spans of each segment's tokens, inside their segment and never running backwards.
 
     Attention and time tokens are two opinions on the same times. Where they disagree the segment
     is right: a subtitle's words have to lie in the subtitle.
 
     Args:
         segments: in order.
-        spans: of all their units, as attention has them.
-        is_time: whether a unit is a time. One that opens a segment stands where it says: the rows
+        spans: of all their tokens, as attention has them.
+        is_time: whether a token is a time. One that opens a segment stands where it says: the rows
             around it look at what comes next already, and would leave it and the first word none.
 
     Raises:
-        ValueError: there isn't one span per unit.
+        ValueError: there isn't one span per token.
     """
     counts = [len(segment.ids) for segment in segments]
     if sum(counts) != len(spans):
-        raise ValueError(f"found {len(spans)} spans for {sum(counts)} units")
+        raise ValueError(f"found {len(spans)} spans for {sum(counts)} tokens")
     remaining, floor_s, inside = iter(spans), 0.0, []
     for segment, count in zip(segments, counts, strict=True):
         placed = []
@@ -70,13 +70,13 @@ def within_segments(
 def words_of(
     whisper: Whisper, ids: Sequence[int], spans: Sequence[Span], language: str | None
 ) -> tuple[Word, ...]:
-    """The words of a segment's units; times and marks among them belong to no word.
+    """The words of a segment's tokens; times and marks among them belong to no word.
 
     A time takes no time to say: what is given to the one that opens a segment is the first word's.
 
     Args:
         whisper: whose tokenizer spells them.
-        ids: units of one segment.
+        ids: tokens of one segment.
         spans: of each of them.
         language: its code; None is English. Some languages write without spaces: there a word is
             a character.
@@ -88,9 +88,9 @@ def _words(
     whisper: Whisper, ids: Sequence[int], spans: Sequence[Span], language: str | None
 ) -> Iterator[Word]:
     tokenizer = whisper.processor.tokenizer
-    text = [index for index, unit in enumerate(ids) if unit < tokenizer.eos_token_id]
+    text = [index for index, token in enumerate(ids) if token < tokenizer.eos_token_id]
     name = LANGUAGES.get(language or "en", "english")
-    for spelled, members in words_of_units(tokenizer, [ids[index] for index in text], name):
+    for spelled, members in words_of_tokens(tokenizer, [ids[index] for index in text], name):
         places = [text[member] for member in members]
         behind_time = places[0] == 1 and whisper.steps.is_timestamp(ids[0])
         yield Word(

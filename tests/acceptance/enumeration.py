@@ -36,11 +36,11 @@ class Poison:
     score: float
     draft_prob: float
     coin: float
-    unit: int
+    token: int
 
 
-NAN = Poison(score=np.nan, draft_prob=np.nan, coin=np.nan, unit=-1)
-TEMPTING = Poison(score=0.0, draft_prob=0.0, coin=0.0, unit=0)
+NAN = Poison(score=np.nan, draft_prob=np.nan, coin=np.nan, token=-1)
+TEMPTING = Poison(score=0.0, draft_prob=0.0, coin=0.0, token=0)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def mixed(parts: Sequence[Sequence[Proposal]]) -> list[Proposal]:
 
 
 def sequence_probability(model: Model, ids: Context) -> float:
-    return float(np.prod([model[ids[:i]][unit] for i, unit in enumerate(ids)]))
+    return float(np.prod([model[ids[:i]][token] for i, token in enumerate(ids)]))
 
 
 def ordinary_law(target: Model, start: Context, length: int) -> Law:
@@ -122,9 +122,9 @@ def ordinary_law(target: Model, start: Context, length: int) -> Law:
     law = {start: 1.0}
     for _ in range(length - len(start)):
         law = {
-            (*ids, unit): weight * chance
+            (*ids, token): weight * chance
             for ids, weight in law.items()
-            for unit, chance in enumerate(target[ids])
+            for token, chance in enumerate(target[ids])
         }
     return law
 
@@ -198,7 +198,7 @@ def _scored_block(
     count, width, vocab_size = len(setup.proposals), setup.padded_width, setup.vocab_size
     logits = torch.full((count, width + 1, vocab_size), setup.poison.score, dtype=torch.float64)
     draft_probs = torch.full((count, width, vocab_size), setup.poison.draft_prob).double()
-    draft_ids = torch.full((count, width), setup.poison.unit)
+    draft_ids = torch.full((count, width), setup.poison.token)
     scored = setup.target if setup.scored is None else setup.scored
     claimed = setup.draft if setup.claimed is None else setup.claimed
     for row, proposal in enumerate(setup.proposals):

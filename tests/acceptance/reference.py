@@ -27,9 +27,9 @@ def softmax(scores: Row) -> list[float]:
 def highest(scores: Row) -> int:
     """Finds the first unit with the highest score."""
     best = 0
-    for unit, score in enumerate(scores):
+    for token, score in enumerate(scores):
         if score > scores[best]:
-            best = unit
+            best = token
     return best
 
 
@@ -43,10 +43,10 @@ def draw(weights: Row, uniform: float) -> int:
     goal = uniform * math.fsum(weights)
     running = 0.0
     last_possible = 0
-    for unit, weight in enumerate(weights):
+    for token, weight in enumerate(weights):
         if weight > 0:
             running += weight
-            last_possible = unit
+            last_possible = token
             if running > goal:
                 break
     return last_possible
@@ -61,16 +61,16 @@ def residual(target_probs: Row, draft_probs: Row, scale: float = 1.0) -> list[fl
     return left if sum(left) > 0 else list(target_probs)
 
 
-def one_hot(unit: int, vocab_size: int) -> list[float]:
+def one_hot(token: int, vocab_size: int) -> list[float]:
     """The law of a deterministic proposal."""
-    return [1.0 if candidate == unit else 0.0 for candidate in range(vocab_size)]
+    return [1.0 if candidate == token else 0.0 for candidate in range(vocab_size)]
 
 
 def greedy(target_logits: Sequence[Row], draft_ids: Sequence[int]) -> tuple[int, int]:
     """Keeps drafted units while the target would have chosen them."""
-    for offset, unit in enumerate(draft_ids):
+    for offset, token in enumerate(draft_ids):
         choice = highest(target_logits[offset])
-        if choice != unit:
+        if choice != token:
             return offset, choice
     return len(draft_ids), highest(target_logits[len(draft_ids)])
 
@@ -95,8 +95,8 @@ def token(
     """Flips one coin per drafted unit and stops at the first that fails."""
     target_probs = [softmax(scores) for scores in target_logits]
     laws = _draft_laws(draft_ids, draft_probs, len(target_probs[0]))
-    for offset, unit in enumerate(draft_ids):
-        allowed, drafted = target_probs[offset][unit], laws[offset][unit]
+    for offset, token in enumerate(draft_ids):
+        allowed, drafted = target_probs[offset][token], laws[offset][token]
         if not uniforms[offset] * drafted < allowed:
             return offset, draw(residual(target_probs[offset], laws[offset]), uniforms[-1])
     return len(draft_ids), draw(target_probs[-1], uniforms[-1])
@@ -114,8 +114,8 @@ def block(
     length = len(draft_ids)
     joint = 1.0
     accepted, accepted_joint = 0, 1.0
-    for offset, unit in enumerate(draft_ids):
-        allowed, drafted = target_probs[offset][unit], laws[offset][unit]
+    for offset, token in enumerate(draft_ids):
+        allowed, drafted = target_probs[offset][token], laws[offset][token]
         if drafted > 0:
             joint = min(1.0, joint * allowed / drafted)
         else:
@@ -138,7 +138,7 @@ def block(
     return accepted, draw(left, uniforms[-1])
 
 
-def gumbel(seed: int, position: int, unit: int) -> float:
+def gumbel(seed: int, position: int, token: int) -> float:
     """One noise value by Python integers of any size, reduced to 64 bits where the mixer does."""
     golden, modulus = 0x9E3779B97F4A7C15, 2**64
 
@@ -150,7 +150,7 @@ def gumbel(seed: int, position: int, unit: int) -> float:
 
     seed_key = mix(seed + golden)
     position_key = mix(seed_key + position * golden)
-    bits = mix(position_key + (unit + 1) * golden)
+    bits = mix(position_key + (token + 1) * golden)
     uniform = ((bits >> 12) + 0.5) / 2**52
     return -math.log(-math.log(uniform))
 
@@ -159,5 +159,5 @@ def _draft_laws(
     draft_ids: Sequence[int], draft_probs: Sequence[Row] | None, vocab_size: int
 ) -> Sequence[Row]:
     if draft_probs is None:
-        return [one_hot(unit, vocab_size) for unit in draft_ids]
+        return [one_hot(token, vocab_size) for token in draft_ids]
     return draft_probs

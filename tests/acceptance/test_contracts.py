@@ -18,16 +18,16 @@ EVERY_RULE = pytest.mark.parametrize("rule", RULES)
 
 
 def arguments(rule: Callable[..., Decision], device: str = "cpu", width: int = 3) -> Given:
-    rows, units = 2, 5
+    rows, tokens = 2, 5
     given: Given = {
-        "target_logits": torch.zeros(rows, width + 1, units, device=device),
+        "target_logits": torch.zeros(rows, width + 1, tokens, device=device),
         "draft_ids": torch.zeros(rows, width, dtype=torch.int64, device=device),
         "draft_lengths": torch.full((rows,), width, device=device),
     }
     if rule is keyed:
-        given["noise"] = torch.zeros(rows, width + 1, units, device=device)
+        given["noise"] = torch.zeros(rows, width + 1, tokens, device=device)
     if rule in (token, block):
-        given["draft_probs"] = torch.full((rows, width, units), 1 / units, device=device)
+        given["draft_probs"] = torch.full((rows, width, tokens), 1 / tokens, device=device)
         given["uniforms"] = torch.full((rows, width + 1), 0.5, device=device)
     return given
 

@@ -117,14 +117,14 @@ def drafted_until(draft: Model, length: int, policy: str) -> list[Proposal]:
         if len(ids) == length or (policy == "entropy" and entropy > 0.7):
             done.append(Proposal(ids, weight))
             return
-        for unit, chance in enumerate(law):
+        for id_, chance in enumerate(law):
             doubtful = chance < 0.4
             if doubtful and policy == "discard":
                 done.append(Proposal(ids, weight * chance))
             elif doubtful and policy == "keep":
-                done.append(Proposal((*ids, unit), weight * chance))
+                done.append(Proposal((*ids, id_), weight * chance))
             else:
-                go_on((*ids, unit), weight * chance)
+                go_on((*ids, id_), weight * chance)
 
     go_on((), 1.0)
     return done
@@ -158,5 +158,5 @@ def test_a_unit_that_the_target_forbids_is_never_emitted(rule: Rule) -> None:
         target, draft = models(seed, 4, 2, forbidden=0.5)
         emitted = measure(rule, Setup(target, draft, sampled_proposals(draft, 2))).emitted
         for ids, weight in emitted.items():
-            allowed = all(target[ids[:i]][unit] > 0 for i, unit in enumerate(ids))
+            allowed = all(target[ids[:i]][id_] > 0 for i, id_ in enumerate(ids))
             assert allowed or weight < 1e-15

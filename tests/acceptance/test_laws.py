@@ -17,12 +17,12 @@ Rule = Callable[..., Decision]
 
 
 def random_block(
-    seed: int, rows: int, width: int, units: int
+    seed: int, rows: int, width: int, tokens: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Scores, ids drawn from the draft laws, ragged lengths, draft laws and coins."""
     rng = torch.Generator().manual_seed(seed)
-    logits = torch.randn(rows, width + 1, units, generator=rng, dtype=torch.float64) * 2
-    draft_probs = (torch.randn(rows, width, units, generator=rng).double() * 2).softmax(-1)
+    logits = torch.randn(rows, width + 1, tokens, generator=rng, dtype=torch.float64) * 2
+    draft_probs = (torch.randn(rows, width, tokens, generator=rng).double() * 2).softmax(-1)
     ids = torch.multinomial(draft_probs.flatten(0, 1), 1, generator=rng).reshape(rows, width)
     lengths = torch.randint(width + 1, (rows,), generator=rng)
     coins = torch.rand(rows, width + 1, generator=rng, dtype=torch.float64)
@@ -35,9 +35,9 @@ def assert_same(one: Decision, other: Decision) -> None:
 
 
 @BOTH_RULES
-@pytest.mark.parametrize("units", [2, 7, 1000])
-def test_a_drafter_with_the_target_law_is_always_accepted(rule: Rule, units: int) -> None:
-    logits, ids, lengths, _, coins = random_block(0, 64, 5, units)
+@pytest.mark.parametrize("tokens", [2, 7, 1000])
+def test_a_drafter_with_the_target_law_is_always_accepted(rule: Rule, tokens: int) -> None:
+    logits, ids, lengths, _, coins = random_block(0, 64, 5, tokens)
     logits[torch.rand(logits.shape, generator=torch.Generator().manual_seed(1)) < 0.3] = -torch.inf
     logits[..., 0] = 0.0
     draft_probs = logits[:, :-1].softmax(-1)

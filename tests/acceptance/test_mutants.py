@@ -70,7 +70,9 @@ def test_stopping_at_the_first_failed_coin_breaks_block_verification(
 def test_the_token_residual_breaks_block_verification(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_exact(block, sampled())
     monkeypatch.setattr(
-        BLOCK, "closing_law", lambda *arguments: LAWS.closing_law(*arguments[:-1], None)
+        BLOCK,
+        "closing_distribution",
+        lambda *arguments: LAWS.closing_distribution(*arguments[:-1], None),
     )
     assert_mutant_is_seen(block, sampled())
 
@@ -111,9 +113,11 @@ def test_a_one_hot_ratio_with_a_dense_residual_is_biased(
         scale: Tensor | None = None,
     ) -> Tensor:
         rows = dense.expand(ids.shape[0], 1, -1)
-        return LAWS.closing_law(logits, ids, lengths, rows, accepted, scale)
+        return LAWS.closing_distribution(logits, ids, lengths, rows, accepted, scale)
 
-    monkeypatch.setattr(TOKEN if rule is token else BLOCK, "closing_law", with_dense_residual)
+    monkeypatch.setattr(
+        TOKEN if rule is token else BLOCK, "closing_distribution", with_dense_residual
+    )
     assert_mutant_is_seen(rule, setup)
 
 
@@ -162,9 +166,9 @@ def test_a_residual_that_still_holds_the_drafted_unit_is_biased(
         scale: Tensor | None = None,
     ) -> Tensor:
         rows = torch.arange(accepted.shape[0])
-        return LAWS.target_law(logits[rows, accepted])
+        return LAWS.target_distribution(logits[rows, accepted])
 
-    monkeypatch.setattr(TOKEN if rule is token else BLOCK, "closing_law", without_residual)
+    monkeypatch.setattr(TOKEN if rule is token else BLOCK, "closing_distribution", without_residual)
     assert_mutant_is_seen(rule, setup)
 
 
@@ -186,7 +190,7 @@ def test_reading_padded_ids_is_refused_by_the_lookup(
     rule: Rule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert_exact(rule, ragged(NAN))
-    monkeypatch.setattr(TOKEN if rule is token else BLOCK, "live_units", everything_is_live)
+    monkeypatch.setattr(TOKEN if rule is token else BLOCK, "live_tokens", everything_is_live)
     with pytest.raises(RuntimeError, match="index -1 is out of bounds"):
         assert_exact(rule, ragged(NAN))
 
@@ -196,7 +200,7 @@ def test_following_padded_coins_is_seen_through_the_poison(
     rule: Rule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert_exact(rule, ragged(TEMPTING))
-    monkeypatch.setattr(TOKEN if rule is token else BLOCK, "live_units", everything_is_live)
+    monkeypatch.setattr(TOKEN if rule is token else BLOCK, "live_tokens", everything_is_live)
     assert_mutant_is_seen(rule, ragged(TEMPTING))
 
 
@@ -242,6 +246,6 @@ def test_following_padding_is_seen_in_rules_without_coins(
     rule: Rule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert_padding_is_not_followed(rule)
-    monkeypatch.setattr(GREEDY, "live_units", everything_is_live)
+    monkeypatch.setattr(GREEDY, "live_tokens", everything_is_live)
     with pytest.raises(AssertionError, match="padding was followed"):
         assert_padding_is_not_followed(rule)

@@ -99,14 +99,14 @@ def test_every_bit_of_a_uniform_number_is_fair() -> None:
 
 
 def test_seeds_positions_units_and_uses_do_not_correlate() -> None:
-    positions, units = torch.arange(1000), 200
-    base = uniforms(5, positions, units)
+    positions, tokens = torch.arange(1000), 200
+    base = uniforms(5, positions, tokens)
     others = {
-        "next seed": uniforms(6, positions, units),
-        "next position": uniforms(5, positions + 1, units),
-        "next unit": uniforms(5, positions, units + 1)[:, 1:],
-        "derived seed": uniforms(derive_seed(5, 0), positions, units),
-        "other use": (-(-gumbel(5, positions, units)).exp()).exp(),
+        "next seed": uniforms(6, positions, tokens),
+        "next position": uniforms(5, positions + 1, tokens),
+        "next unit": uniforms(5, positions, tokens + 1)[:, 1:],
+        "derived seed": uniforms(derive_seed(5, 0), positions, tokens),
+        "other use": (-(-gumbel(5, positions, tokens)).exp()).exp(),
     }
     for name, other in others.items():
         stacked = torch.stack([base.flatten(), other.flatten()])

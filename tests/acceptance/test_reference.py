@@ -47,15 +47,15 @@ class Case:
 
     @property
     def noise(self) -> Tensor:
-        rows, scored, units = self.logits.shape
-        return gumbel(5, torch.arange(rows * scored).reshape(rows, scored), units)
+        rows, scored, tokens = self.logits.shape
+        return gumbel(5, torch.arange(rows * scored).reshape(rows, scored), tokens)
 
 
 @st.composite
 def cases(draw: st.DrawFn, coarse: bool = False) -> Case:
     """Ragged blocks with poisoned padding, forbidden units and partly equal laws."""
     count, width = draw(st.integers(1, 5)), draw(st.integers(0, 5))
-    units = draw(st.integers(1, 6))
+    tokens = draw(st.integers(1, 6))
     lengths = draw(st.lists(st.integers(0, width), min_size=count, max_size=count))
     forbidden = draw(st.sampled_from([0.0, 0.3, 0.8]))
     equal = draw(st.sampled_from([0.0, 0.3, 1.0]))
@@ -67,14 +67,14 @@ def cases(draw: st.DrawFn, coarse: bool = False) -> Case:
         values = np.round(values) if coarse else values
         values[rng.random(shape) < forbidden] = -np.inf
         # Every row keeps one unit.
-        np.put_along_axis(values, rng.integers(units, size=(*shape[:-1], 1)), 0.0, -1)
+        np.put_along_axis(values, rng.integers(tokens, size=(*shape[:-1], 1)), 0.0, -1)
         return torch.from_numpy(values).to(dtype)
 
-    logits = scores((count, width + 1, units))
-    draft_probs = scores((count, width, units)).double().softmax(-1)
+    logits = scores((count, width + 1, tokens))
+    draft_probs = scores((count, width, tokens)).double().softmax(-1)
     same = torch.from_numpy(rng.random((count, width)) < equal)
     draft_probs[same] = logits[:, :width].double().softmax(-1)[same]
-    ids = torch.from_numpy(rng.integers(units, size=(count, width)))
+    ids = torch.from_numpy(rng.integers(tokens, size=(count, width)))
     if equal and width:
         # Drawn from the law. A unit that equal laws both forbid would rest on 0/0 before it, where
         # one last bit of a softmax decides; no drafter can draw it.
@@ -137,13 +137,13 @@ def test_deterministic_proposals_are_decided_as_by_the_reference(
 @given(
     seed=st.integers(-(2**63), 2**64 - 1),
     position=st.integers(-(2**63), 2**63 - 1),
-    unit=st.integers(0, 3000),
+    token=st.integers(0, 3000),
 )
 def test_noise_is_the_reference_hash_in_64_bit_arithmetic(
-    seed: int, position: int, unit: int
+    seed: int, position: int, token: int
 ) -> None:
-    value = gumbel(seed, torch.tensor(position), unit + 1)[unit].item()
-    assert value == pytest.approx(reference.gumbel(seed, position, unit), rel=1e-13, abs=1e-13)
+    value = gumbel(seed, torch.tensor(position), token + 1)[token].item()
+    assert value == pytest.approx(reference.gumbel(seed, position, token), rel=1e-13, abs=1e-13)
 
 
 def test_reference_residual_stands_in_for_the_target_where_nothing_is_left() -> None:

@@ -34,14 +34,14 @@ TREES: dict[str, Tree] = {
 }
 
 
-def model(seed: int, units: int = 3) -> Callable[[Context], np.ndarray]:
+def model(seed: int, tokens: int = 3) -> Callable[[Context], np.ndarray]:
     """A law per context, one unit impossible now and then."""
 
     def law(context: Context) -> np.ndarray:
         chance = np.random.default_rng([seed, len(context), *context])
-        weights = chance.dirichlet(np.ones(units))
+        weights = chance.dirichlet(np.ones(tokens))
         if chance.random() < 0.2:
-            weights[chance.integers(units)] = 0.0
+            weights[chance.integers(tokens)] = 0.0
         return weights / weights.sum()
 
     return law
@@ -51,8 +51,8 @@ def contexts(tree: Tree) -> list[Context]:
     """The prefix of every row: the empty one, then that behind each drafted unit."""
     ids, parents = tree
     found: list[Context] = []
-    for unit, parent in zip(ids, parents, strict=True):
-        found.append((*(() if parent < 0 else found[parent]), unit))
+    for token, parent in zip(ids, parents, strict=True):
+        found.append((*(() if parent < 0 else found[parent]), token))
     return [(), *found]
 
 
@@ -61,9 +61,9 @@ def continued(law: Callable[[Context], np.ndarray], begun: Context, mass: float,
     if len(begun) >= LENGTH:
         out[begun[:LENGTH]] += mass
         return
-    for unit, chance in enumerate(law(begun)):
+    for token, chance in enumerate(law(begun)):
         if chance > 0:
-            continued(law, (*begun, unit), mass * chance, out)
+            continued(law, (*begun, token), mass * chance, out)
 
 
 def emitted(law: Callable[[Context], np.ndarray], tree: Tree, rule: Walk) -> Law:
@@ -71,9 +71,9 @@ def emitted(law: Callable[[Context], np.ndarray], tree: Tree, rule: Walk) -> Law
     rows = [law(context) for context in contexts(tree)]
     out: Law = defaultdict(float)
     for choices in itertools.product(*(np.flatnonzero(row).tolist() for row in rows)):
-        mass = float(np.prod([row[unit] for row, unit in zip(rows, choices, strict=True)]))
-        path, unit = rule(choices, *tree)
-        continued(law, (*(tree[0][node] for node in path), unit), mass, out)
+        mass = float(np.prod([row[token] for row, token in zip(rows, choices, strict=True)]))
+        path, token = rule(choices, *tree)
+        continued(law, (*(tree[0][node] for node in path), token), mass, out)
     return out
 
 
@@ -147,7 +147,7 @@ def test_paths_are_kept_as_often_as_by_recursive_rejection(name: str) -> None:
     rows = [law(context) for context in contexts(tree)]
     ours: dict[Context, float] = defaultdict(float)
     for choices in itertools.product(range(3), repeat=len(rows)):
-        mass = float(np.prod([row[unit] for row, unit in zip(rows, choices, strict=True)]))
+        mass = float(np.prod([row[token] for row, token in zip(rows, choices, strict=True)]))
         path, _ = walk(choices, *tree)
         ours[tuple(tree[0][node] for node in path)] += mass
     theirs = recursive_rejection(law, tree)

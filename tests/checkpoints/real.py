@@ -32,4 +32,4 @@ def loaded(target: str, draft: str, gamma: int | str = "adaptive") -> mmspec.Tra
 
 def ends_off(ids: tuple[int, ...]) -> tuple[int, ...]:
     """Without the end marks that transformers keeps."""
-    return tuple(unit for unit in ids if unit != END)
+    return tuple(token for token in ids if token != END)

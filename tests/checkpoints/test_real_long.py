@@ -41,7 +41,7 @@ def reference(samples: np.ndarray, **asked: Any) -> tuple[int, ...]:
     inputs = whole.processor(samples, sampling_rate=RATE, return_tensors="pt", **long)
     with quiet():
         ids = whole.model.generate(inputs.input_features, language="en", **asked)[0].tolist()
-    return tuple(unit for unit in ids if unit != 50257)
+    return tuple(token for token in ids if token != 50257)
 
 
 @functools.cache

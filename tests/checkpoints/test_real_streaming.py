@@ -26,7 +26,7 @@ def generated(audio: np.ndarray, decode: Any) -> tuple[int, ...]:
     if decode.previous is not None:
         asked["prompt_ids"] = whole.processor.get_prompt_ids(decode.previous, return_tensors="pt")
     ids = whole.model.generate(features, **asked)[0].tolist()
-    return tuple(unit for unit in ids if unit != END)
+    return tuple(token for token in ids if token != END)
 
 
 def test_every_decode_is_generates_and_most_of_it_is_drafted() -> None:

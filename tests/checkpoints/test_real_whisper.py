@@ -69,7 +69,7 @@ def test_languages_detection_and_previous_text(clip: Path) -> None:
 @pytest.mark.parametrize("clip", CLIPS[:1], ids=lambda clip: clip.stem)
 def test_the_english_only_checkpoint(clip: Path) -> None:
     heard = loaded(TINY, "early-exit:2", 4).transcribe(clip)
-    want = tuple(unit for unit in reference(TINY, clip) if unit != 50256)
+    want = tuple(token for token in reference(TINY, clip) if token != 50256)
     assert heard.ids == want
 
 

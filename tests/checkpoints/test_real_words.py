@@ -53,12 +53,12 @@ def by_transformers(checkpoint: str, samples: np.ndarray, **asked: Any) -> list[
         return_segments=True,
     )
     return [
-        (unit, time_s)
+        (token, time_s)
         for segment in said["segments"][0]
-        for unit, time_s in zip(
+        for token, time_s in zip(
             segment["tokens"].tolist(), segment["token_timestamps"].tolist(), strict=True
         )
-        if unit != model.generation_config.eos_token_id
+        if token != model.generation_config.eos_token_id
     ]
 
 
@@ -73,7 +73,7 @@ def test_times_are_transformers_own(checkpoint: str, number: int) -> None:
     request = TranscriptionRequest(timestamps=True, **asked)
     seconds = len(samples) / RATE
     heard = Recognition(whole._pair, whole._hear(samples), request, seconds, look).run()
-    assert heard.ids == tuple(unit for unit, _ in want)
+    assert heard.ids == tuple(token for token, _ in want)
     ends = [end_s for _, end_s in look.spans]
     np.testing.assert_allclose(ends, [time_s for _, time_s in want], atol=1e-4)
 

@@ -22,7 +22,7 @@ from mmspec.engine import BlockCosts, FixedPolicy, Sampling, run_alone
 from mmspec.engine.frames import Frames, FrameStops
 from mmspec.engine.stats import RequestStats
 from mmspec.errors import OptionError
-from mmspec.modalities.base.pair import Pair, decode
+from mmspec.modalities.base.speculative_decoder import SpeculativeDecoder, decode
 from mmspec.output.render import overview_table, report_table
 from mmspec.prefix import Frame
 from mmspec.report.ledger import DistanceLedger
@@ -52,7 +52,7 @@ def sampled(
 
 def spent_by(run: Any, emitted: int) -> tuple[float, ...]:
     """What a session has spent on each of its steps."""
-    return run.session._chooser.approximating.spent(emitted)  # type: ignore[no-any-return]
+    return run.session._sampler.lossy.spent(emitted)  # type: ignore[no-any-return]
 
 
 # What was spent, counted again
@@ -227,7 +227,7 @@ class Found:
     """On average."""
 
 
-def integrated_session(approximate: Approximate, gamma: int, units: int) -> Found:
+def integrated_session(approximate: Approximate, gamma: int, tokens: int) -> Found:
     law = toys.toy_law(3, SMALL)
     script = ScriptedDrafter(
         lambda ids, limit: [(len(ids) + offset + ids[-1]) % SMALL for offset in range(limit)]
@@ -239,10 +239,10 @@ def integrated_session(approximate: Approximate, gamma: int, units: int) -> Foun
             script,
             gamma,
             prompt=(0, 1),
-            max_length=2 + units,
+            max_length=2 + tokens,
             sampling=Sampling(True, approximate=approximate),
         )
-        opened.session._chooser.approximating._coins = chance  # type: ignore[assignment]
+        opened.session._sampler.lossy._coins = chance  # type: ignore[assignment]
         ids = opened.session.run()
         return tuple(ids), math.fsum(spent_by(opened, len(ids)))
 
@@ -252,9 +252,9 @@ def integrated_session(approximate: Approximate, gamma: int, units: int) -> Foun
         outputs[ids] += weight
         spent += weight * paid
     away = 0.0
-    for ids in itertools.product(range(SMALL), repeat=units):
+    for ids in itertools.product(range(SMALL), repeat=tokens):
         own = 1.0
-        for at in range(units):
+        for at in range(tokens):
             own *= float(law((0, 1, *ids[:at])).double().softmax(-1)[ids[at]])
         away += abs(outputs.get(ids, 0.0) - own) / 2
     return Found(dict(outputs), away, spent)
@@ -329,8 +329,8 @@ class Kind:
 def request(sampling: Sampling, sessions: int = 1, kind: str = "wrong") -> tuple[Report, int]:
     """A request of some sessions: its report, and how many frames it has."""
     torch.manual_seed(0)
-    given, account = OPEN, RequestStats(Clock(CPU))
-    pair = Pair(None, Kind(given, kind), FixedPolicy(3), BlockCosts())
+    given, stats = OPEN, RequestStats(Clock(CPU))
+    pair = SpeculativeDecoder(None, Kind(given, kind), FixedPolicy(3), BlockCosts())
     frames = 0
     for _ in range(sessions):
         target = FrameToy(given.law)
@@ -338,15 +338,15 @@ def request(sampling: Sampling, sessions: int = 1, kind: str = "wrong") -> tuple
         with pair.session(
             Opening(target, given.prompt),
             target.score(given.prompt, keep=1),
-            account,
+            stats,
             processors=LogitsProcessorList(),
             stops=FrameStops(given.layout, OPEN_LENGTH),
             sampling=sampling,
-            units=Frames(K, given.layout, chain),
+            tokens=Frames(K, given.layout, chain),
         ) as session:
             chain.prefix = session.prefix
             frames += len(run_alone(decode(session)))
-    return account.report(sampling, pair.costs), frames
+    return stats.report(sampling, pair.costs), frames
 
 
 def test_a_report_says_that_it_is_approximate_and_what_was_spent() -> None:

@@ -273,27 +273,27 @@ def test_a_planted_bias_is_seen(rule: str) -> None:
 BEFORE = FramePrefix([(6, 6, 6), (1, 6, 6)], 12, CPU, K)
 
 
-def chooser(sampling: Sampling, order: str = "end mark") -> FrameSampler:
+def sampler(sampling: Sampling, order: str = "end mark") -> FrameSampler:
     return FrameSampler(sampling, CPU, case(order).layout, K)
 
 
 def test_a_drafters_frame_has_forced_codes_in_place_and_the_laws_of_the_others() -> None:
     rows = torch.randn(K, 7)
-    pick = chooser(Sampling(sample=True)).picker(FrameProcessors(None, K), BEFORE)
+    pick = sampler(Sampling(sample=True)).picker(FrameProcessors(None, K), BEFORE)
     frame, laws = pick(rows, 0)
     assert laws is not None
     assert frame[1:] == (6, 6)
     torch.testing.assert_close(laws, rows.double().softmax(-1))
     after, _ = pick(rows, 1)
     assert after[2] == 6
-    greedy = chooser(Sampling()).picker(FrameProcessors(None, K), BEFORE)
+    greedy = sampler(Sampling()).picker(FrameProcessors(None, K), BEFORE)
     assert greedy(rows, 0) == ((int(rows[0].argmax()), 6, 6), None)
 
 
 def test_an_end_that_was_drafted_forces_what_is_drafted_behind_it() -> None:
     rows = torch.zeros(K, 7)
     rows[0, 4] = 9.0  # the end mark, again and again
-    pick = chooser(Sampling()).picker(FrameProcessors(None, K), BEFORE)
+    pick = sampler(Sampling()).picker(FrameProcessors(None, K), BEFORE)
     drafted = [pick(rows, offset)[0] for offset in range(4)]
     assert drafted == [(4, 6, 6), (5, 0, 6), (5, 4, 0), (5, 5, 4)]
 
@@ -301,7 +301,7 @@ def test_an_end_that_was_drafted_forces_what_is_drafted_behind_it() -> None:
 @pytest.mark.parametrize("seed", [0, 9])
 def test_seeded_drafts_take_the_noise_of_their_own_position_and_codebook(seed: int) -> None:
     rows = torch.randn(K, 7)
-    pick = chooser(Sampling(sample=True, seed=seed)).picker(FrameProcessors(None, K), BEFORE)
+    pick = sampler(Sampling(sample=True, seed=seed)).picker(FrameProcessors(None, K), BEFORE)
     for offset in range(5):
         frame, laws = pick(rows, offset)
         assert laws is None, "a function of the rows: one-hot"
@@ -316,7 +316,7 @@ def test_seeded_drafts_take_the_noise_of_their_own_position_and_codebook(seed: i
 def test_codes_of_a_chain_are_drawn_with_the_noise_of_a_whole_frame(seed: int) -> None:
     rows = torch.randn(K, 7)
     seeded = Sampling(sample=True, seed=seed)
-    pick = chooser(seeded, "depth").picker(FrameProcessors(None, K), BEFORE)
+    pick = sampler(seeded, "depth").picker(FrameProcessors(None, K), BEFORE)
     for offset in range(3):
         codes = [pick.first(rows[:1]), *(pick.code(rows[k], k) for k in range(1, K))]
         noise = code_noise(seed, torch.tensor(len(BEFORE) + offset), K, 7)
@@ -326,10 +326,10 @@ def test_codes_of_a_chain_are_drawn_with_the_noise_of_a_whole_frame(seed: int) -
 
 def test_codes_of_a_chain_come_with_their_laws_or_are_the_likeliest() -> None:
     row = torch.tensor([0.0, -torch.inf, 1.0, 0.5, 0.0, 0.0, 0.0])
-    code, law = chooser(Sampling(sample=True)).draw(row, 5, 1)
+    code, law = sampler(Sampling(sample=True)).draw(row, 5, 1)
     assert code != 1
     torch.testing.assert_close(law, row.double().softmax(-1))
-    assert chooser(Sampling()).draw(row, 5, 1) == (2, None)
+    assert sampler(Sampling()).draw(row, 5, 1) == (2, None)
 
 
 @pytest.mark.parametrize(
@@ -345,4 +345,4 @@ def test_codes_of_a_chain_come_with_their_laws_or_are_the_likeliest() -> None:
 )
 def test_the_default_rule(sampling: Sampling, laws: bool, rule: str) -> None:
     probs = torch.full((1, K, 7), 1 / 7) if laws else None
-    assert chooser(sampling).rule(DraftedFrames(((1, 2, 3),), probs)) == rule
+    assert sampler(sampling).rule(DraftedFrames(((1, 2, 3),), probs)) == rule

@@ -445,12 +445,12 @@ def test_what_is_no_frame_dismisses_the_drafter(order: str, name: str) -> None:
     ],
 )
 def test_laws_that_are_none_dismiss_the_drafter(laws: Tensor, message: str) -> None:
-    class Lawless(ScriptedFrames):
+    class UndefinedScores(ScriptedFrames):
         def propose(self, *args: Any) -> DraftedFrames:
             return DraftedFrames(super().propose(*args).ids, laws)
 
     given = case("depth")
-    run = decode(given, Lawless(lambda ids, limit: [noise_of(ids, 0)]), 3)
+    run = decode(given, UndefinedScores(lambda ids, limit: [noise_of(ids, 0)]), 3)
     assert run.frames == ordinary(given).frames
     assert message in run.tally.faults[0]
 

@@ -92,8 +92,8 @@ def test_A1_stops_at_a_stop_unit_at_every_offset_of_a_block(
     law = toy_law(law_seed)
     base = ordinary(law, max_length=LONG).ids
     for stop in sorted(set(base)):
-        expected = ordinary(law, max_length=LONG, stop_units=[stop])
-        run = decode(law, drafter_for(kind, law), gamma, max_length=LONG, stop_units=[stop])
+        expected = ordinary(law, max_length=LONG, stop_tokens=[stop])
+        run = decode(law, drafter_for(kind, law), gamma, max_length=LONG, stop_tokens=[stop])
         assert run.ids == expected.ids
         assert run.ids[-1] == stop
         assert stop not in run.ids[:-1]
@@ -114,8 +114,8 @@ def test_A2_several_stop_units_and_stop_units_in_the_prompt(kind: str) -> None:
     law = toy_law(0)
     base = ordinary(law, max_length=LONG).ids
     for stops in ({base[3], base[9]}, {base[6], PROMPT[0], PROMPT[3]}, {base[0], base[1]}):
-        run = decode(law, drafter_for(kind, law), 5, max_length=LONG, stop_units=stops)
-        assert run.ids == ordinary(law, max_length=LONG, stop_units=stops).ids
+        run = decode(law, drafter_for(kind, law), 5, max_length=LONG, stop_tokens=stops)
+        assert run.ids == ordinary(law, max_length=LONG, stop_tokens=stops).ids
         run = decode(
             law,
             drafter_for(kind, law),
@@ -123,14 +123,14 @@ def test_A2_several_stop_units_and_stop_units_in_the_prompt(kind: str) -> None:
             max_length=LONG,
             criteria=[EosTokenCriteria(sorted(stops))],
         )
-        assert run.ids == ordinary(law, max_length=LONG, stop_units=stops).ids
+        assert run.ids == ordinary(law, max_length=LONG, stop_tokens=stops).ids
         assert run.session.finish_reason == "stop"
 
 
 @pytest.mark.parametrize("kind", DRAFTERS)
 def test_A3_no_stop_unit_at_all_is_legal(kind: str) -> None:
     law = toy_law(2)
-    run = decode(law, drafter_for(kind, law), 5, stop_units=[], max_length=LONG)
+    run = decode(law, drafter_for(kind, law), 5, stop_tokens=[], max_length=LONG)
     assert len(run.ids) == ROOM
 
 
@@ -139,7 +139,7 @@ def test_units_behind_a_drafted_stop_unit_are_not_paid_for(rejects_from: int) ->
     law = toy_law(0)
     base = ordinary(law, max_length=LONG).ids
     stop = base[rejects_from]
-    run = decode(law, perfect(law), 60, max_length=LONG, stop_units=[stop])
+    run = decode(law, perfect(law), 60, max_length=LONG, stop_tokens=[stop])
     longest = max(len(block) for block in run.target.blocks[1:]) if run.target.blocks[1:] else 0
     assert longest <= base.index(stop) + 1
 
@@ -148,13 +148,13 @@ class FakeTokenizer:
     """As much of a tokenizer as stop strings need: unit u is the u-th letter."""
 
     def get_vocab(self) -> dict[str, int]:
-        return {chr(ord("a") + unit): unit for unit in range(V)}
+        return {chr(ord("a") + token): token for token in range(V)}
 
     def __call__(self, text: str, add_special_tokens: bool = False) -> dict[str, list[int]]:
         return {"input_ids": [ord(letter) - ord("a") for letter in text]}
 
-    def _convert_id_to_token(self, unit: int) -> str:
-        return chr(ord("a") + unit)
+    def _convert_id_to_token(self, token: int) -> str:
+        return chr(ord("a") + token)
 
     def convert_tokens_to_string(self, tokens: list[str]) -> str:
         return "".join(tokens)
@@ -165,7 +165,7 @@ class FakeTokenizer:
 def test_A5_A6_stop_strings_end_the_output_inside_a_block(kind: str, width: int) -> None:
     law = toy_law(0)
     base = ordinary(law, max_length=LONG).ids
-    text = "".join(chr(ord("a") + unit) for unit in base)
+    text = "".join(chr(ord("a") + token) for token in base)
     for start in range(0, 12, 2):
         criterion = StopStringCriteria(FakeTokenizer(), [text[start : start + width]])
         expected = ordinary(law, max_length=LONG, criteria=[criterion])
@@ -181,13 +181,13 @@ def test_A5_A6_stop_strings_end_the_output_inside_a_block(kind: str, width: int)
 class StopOn(StoppingCriteria):
     """Ends on a unit, and counts how often it was asked and about what."""
 
-    def __init__(self, unit: int, kind: Any = torch.tensor) -> None:
-        self.unit, self.kind = unit, kind
+    def __init__(self, token: int, kind: Any = torch.tensor) -> None:
+        self.token, self.kind = token, kind
         self.asked: list[tuple[int, ...]] = []
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Any:
         self.asked.append(tuple(input_ids[0].tolist()))
-        found = int(input_ids[0, -1]) == self.unit
+        found = int(input_ids[0, -1]) == self.token
         return torch.tensor([found]) if self.kind is torch.tensor else found
 
 
@@ -260,7 +260,8 @@ def test_C8_a_second_call_on_the_same_objects_equals_the_first(kind: str) -> Non
     law = toy_law(0)
     stop = ordinary(law, max_length=LONG).ids[15]
     first, second = (
-        decode(law, drafter_for(kind, law), 4, max_length=LONG, stop_units=[stop]) for _ in range(2)
+        decode(law, drafter_for(kind, law), 4, max_length=LONG, stop_tokens=[stop])
+        for _ in range(2)
     )
     assert first.ids == second.ids
     assert vars(first.tally) == vars(second.tally), "the same rounds, not only the same ids"

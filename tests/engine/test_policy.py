@@ -12,7 +12,7 @@ from mmspec.engine import AdaptivePolicy, BlockCosts, FixedPolicy
 from mmspec.engine.costs import MEMORY, ROW_PRIOR
 from mmspec.engine.policy import (
     CANDIDATES,
-    EXPECTED_UNITS,
+    EXPECTED_TOKENS,
     FIRST_PROBE,
     MARGIN,
 )
@@ -123,14 +123,14 @@ def simulate(
     acceptance: float,
     draft: float,
     slope: float,
-    units: int,
+    tokens: int,
     seed: int = 0,
 ) -> tuple[float, list[int]]:
-    """Time of `units` units in ordinary steps, and after how many units each probe came."""
+    """Time of `tokens` units in ordinary steps, and after how many units each probe came."""
     chance, step = random.Random(seed), 0.01
     time, done, probes = 0.0, 0, []
-    while done < units:
-        gamma = policy.choose(outlook, draft, units - done - 1).depth
+    while done < tokens:
+        gamma = policy.choose(outlook, draft, tokens - done - 1).depth
         kept = 0
         while kept < gamma and chance.random() < acceptance:
             kept += 1
@@ -152,22 +152,22 @@ def simulate(
     return time, probes
 
 
-@pytest.mark.parametrize("units", [200, 400, 1000])
+@pytest.mark.parametrize("tokens", [200, 400, 1000])
 @pytest.mark.parametrize("draft", [0.0, 0.1, 0.3])
 @pytest.mark.parametrize("slope", [0.06, 0.2])
 def test_G2_probing_what_never_pays_costs_at_most_three_percent(
-    slope: float, draft: float, units: int
+    slope: float, draft: float, tokens: int
 ) -> None:
     time, probes = simulate(
-        AdaptivePolicy(), HOPELESS, acceptance=0.0, draft=draft, slope=slope, units=units
+        AdaptivePolicy(), HOPELESS, acceptance=0.0, draft=draft, slope=slope, tokens=tokens
     )
-    assert time / units <= 1.03
+    assert time / tokens <= 1.03
     assert probes, "it is tried again from time to time"
 
 
 def test_probes_come_at_doubling_distances() -> None:
     _, probes = simulate(
-        AdaptivePolicy(), HOPELESS, acceptance=0.0, draft=0.3, slope=0.1, units=600
+        AdaptivePolicy(), HOPELESS, acceptance=0.0, draft=0.3, slope=0.1, tokens=600
     )
     gaps = [after - before for before, after in zip([0, *probes], probes, strict=False)]
     assert gaps[0] == FIRST_PROBE
@@ -177,16 +177,16 @@ def test_probes_come_at_doubling_distances() -> None:
 
 def test_speculation_that_pays_is_found_even_when_nobody_expected_it() -> None:
     policy, doubted = AdaptivePolicy(), Outlook("doubted", 0.05, 0.6, 1000)
-    time, _ = simulate(policy, doubted, acceptance=0.95, draft=0.02, slope=0.02, units=1500)
+    time, _ = simulate(policy, doubted, acceptance=0.95, draft=0.02, slope=0.02, tokens=1500)
     assert time / 1500 < 0.3
     assert policy.choose(doubted, 0.02, 100).depth > 4
 
 
 def test_speculation_that_stops_paying_is_switched_off() -> None:
     policy = AdaptivePolicy()
-    simulate(policy, SURE, acceptance=0.95, draft=0.1, slope=0.1, units=300)
+    simulate(policy, SURE, acceptance=0.95, draft=0.1, slope=0.1, tokens=300)
     assert policy.choose(SURE, 0.1, 100).depth > 1
-    time, _ = simulate(policy, SURE, acceptance=0.05, draft=0.1, slope=0.1, units=400)
+    time, _ = simulate(policy, SURE, acceptance=0.05, draft=0.1, slope=0.1, tokens=400)
     assert time / 400 <= 1.25, "what was learned before the change takes a while to fade"
     assert policy.choose(SURE, 0.1, 100).depth <= 1
 
@@ -268,6 +268,6 @@ def test_a_drafter_is_opened_only_where_the_gain_repays_it() -> None:
         assert policy.choose(dear, 0.1, 100).depth == 0
     fresh = AdaptivePolicy().choose(cheap, 0.1, 100)
     assert fresh.depth == 0, "what a step is worth isn't known yet"
-    saved_s = EXPECTED_UNITS * 0.01
+    saved_s = EXPECTED_TOKENS * 0.01
     never = Outlook("any", 0.9, 0.95, 1000, opening_s=saved_s)
     assert policy.choose(never, 0.0, 10_000).depth == 0, "more than all the time there is to save"

@@ -116,8 +116,8 @@ def test_a_block_form_gives_the_rows_that_transformers_gives(name: str) -> None:
 def test_C3_the_processors_here_change_the_output(name: str) -> None:
     """A penalty that is silently ignored would pass the equality above; these can't be."""
     law = toy_law(0)
-    changed = ordinary(law, max_length=LONG, processors=[KNOWN[name]()], stop_units=[8]).ids
-    assert changed != ordinary(law, max_length=LONG, stop_units=[8]).ids
+    changed = ordinary(law, max_length=LONG, processors=[KNOWN[name]()], stop_tokens=[8]).ids
+    assert changed != ordinary(law, max_length=LONG, stop_tokens=[8]).ids
 
 
 @pytest.mark.parametrize("kind", DRAFTERS)
@@ -133,9 +133,9 @@ def test_A7_no_stop_unit_before_the_least_length(counted: str, least: int, kind:
         return hf.MinNewTokensLengthLogitsProcessor(BEGIN, least, [stop], device="cpu")
 
     run = decode(
-        law, drafter_for(kind, law), 5, max_length=LONG, processors=[make()], stop_units=[stop]
+        law, drafter_for(kind, law), 5, max_length=LONG, processors=[make()], stop_tokens=[stop]
     )
-    expected = ordinary(law, max_length=LONG, processors=[make()], stop_units=[stop])
+    expected = ordinary(law, max_length=LONG, processors=[make()], stop_tokens=[stop])
     assert run.ids == expected.ids
     assert len(run.ids) > least
 
@@ -167,8 +167,8 @@ class Presence(LogitsProcessor):
             self.counts[int(input_ids[0, -1])] += 1
         self.calls += 1
         scores = scores.clone()
-        for unit, count in self.counts.items():
-            scores[0, unit] -= self.penalty * count
+        for token, count in self.counts.items():
+            scores[0, token] -= self.penalty * count
         return scores
 
 
@@ -197,7 +197,7 @@ class Automaton(LogitsProcessor):
         return scores.masked_fill(mask, -torch.inf)
 
     def _outside(self) -> list[int]:
-        return [unit for unit in range(V) if unit not in (*self.codes, self.closer)]
+        return [token for token in range(V) if token not in (*self.codes, self.closer)]
 
 
 def memory_of(processor: Any) -> dict[str, Any]:
@@ -237,9 +237,9 @@ def test_C7_the_grammar_opens_and_closes_a_region_inside_a_block() -> None:
     assert Automaton.opener in run.ids
     assert Automaton.closer in run.ids[run.ids.index(Automaton.opener) :]
     inside = False
-    for unit in run.ids:
-        assert (unit in Automaton.codes or unit == Automaton.closer) == inside
-        inside = unit == Automaton.opener or (inside and unit != Automaton.closer)
+    for token in run.ids:
+        assert (token in Automaton.codes or token == Automaton.closer) == inside
+        inside = token == Automaton.opener or (inside and token != Automaton.closer)
 
 
 class Uncopyable(Presence):
@@ -441,7 +441,7 @@ def test_C6_scores_are_the_ordinary_rows_one_per_unit(kind: str, name: str | Non
     law = toy_law(1)
     make = [KNOWN[name]] if name else []
     stop = ordinary(law, max_length=LONG).ids[13]
-    options: dict[str, Any] = {"max_length": LONG, "stop_units": [stop], "collects": True}
+    options: dict[str, Any] = {"max_length": LONG, "stop_tokens": [stop], "collects": True}
     run = decode(law, drafter_for(kind, law), 4, processors=[m() for m in make], **options)
     plain = ordinary(law, processors=[m() for m in make], **options)
     assert_same_scores(run, plain)

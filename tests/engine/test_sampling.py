@@ -149,7 +149,7 @@ def exact_law(law: Any, make: Warpers) -> Tensor:
         return row.double().softmax(-1)
 
     first = probs(START)
-    return torch.cat([first[unit] * probs((*START, unit)) for unit in range(V)])
+    return torch.cat([first[token] * probs((*START, token)) for token in range(V)])
 
 
 class Biased(ModelDrafter):
@@ -276,14 +276,14 @@ def test_B3_laws_differ_between_the_cells() -> None:
 
 def test_B4_every_unit_of_the_law_appears() -> None:
     rows = torch.tensor([2.0, 1.5, 1.0, 0.5])
-    target_law: Any = lambda prefix: rows  # noqa: E731
+    target_distribution: Any = lambda prefix: rows  # noqa: E731
     seen: set[int] = set()
     for _ in range(60):
         drafter = ModelDrafter(
             ToyTarget(lambda prefix: -rows, vocab_size=V), START, SameVocabulary(V)
         )
         run = decode(
-            target_law,
+            target_distribution,
             drafter,
             3,
             prompt=START,
@@ -298,14 +298,14 @@ BEFORE = Prefix([0] * 5, 8, CPU)
 
 
 def test_a_drafter_draws_by_the_requests_processors_and_states_that_law() -> None:
-    chooser = AcceptanceSampler(Sampling(sample=True), CPU)
-    unit, law = chooser.pick(torch.tensor([0.0, -torch.inf, 1.0]), BEFORE, [])
+    sampler = AcceptanceSampler(Sampling(sample=True), CPU)
+    token, law = sampler.pick(torch.tensor([0.0, -torch.inf, 1.0]), BEFORE, [])
     assert law is not None
-    assert unit in (0, 2)
+    assert token in (0, 2)
     torch.testing.assert_close(
         law, torch.tensor([0.0, -torch.inf, 1.0], dtype=torch.float64).softmax(-1)
     )
-    assert chooser.pick(torch.tensor([0.0, -torch.inf, 1.0]), BEFORE, [])[1] is not None
+    assert sampler.pick(torch.tensor([0.0, -torch.inf, 1.0]), BEFORE, [])[1] is not None
     seeded = AcceptanceSampler(Sampling(sample=True, seed=1), CPU)
     assert seeded.pick(torch.zeros(3), BEFORE, [])[1] is None, "a function of the row: one-hot"
     assert AcceptanceSampler(Sampling(), CPU).pick(torch.tensor([0.0, 2.0]), BEFORE, []) == (

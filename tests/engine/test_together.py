@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mmspec.clock import Clock
-from mmspec.engine import AdaptivePolicy, BlockCosts, Steps, run_alone, run_together
+from mmspec.engine import AdaptivePolicy, BlockCosts, Steps, run_alone, run_batched
 from mmspec.target import Pass
 from tests.toys import (
     DRAFTERS,
@@ -49,7 +49,7 @@ def runs(kind: str, count: int = len(LENGTHS)) -> list[Run]:
 @pytest.mark.parametrize("width", [1, 2, 3, 20])
 def test_D4_D5_every_request_is_its_single_run(kind: str, width: int) -> None:
     opened = runs(kind)
-    done = dict(run_together([request(run) for run in opened], width))
+    done = dict(run_batched([request(run) for run in opened], width))
     assert sorted(done) == list(range(len(LENGTHS)))
     for number, run in enumerate(opened):
         law, length = toy_law(number), LENGTHS[number]
@@ -62,15 +62,15 @@ def test_D4_D5_every_request_is_its_single_run(kind: str, width: int) -> None:
 
 def test_passes_of_all_running_requests_run_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     together: list[int] = []
-    real = ToyTarget.score_together
+    real = ToyTarget.score_batched
 
     def watched(self: ToyTarget, passes: Sequence[Pass]) -> list[Tensor]:
         together.append(len(passes))
         return real(self, passes)
 
-    monkeypatch.setattr(ToyTarget, "score_together", watched)
+    monkeypatch.setattr(ToyTarget, "score_batched", watched)
     opened = runs("none")
-    list(run_together([request(run) for run in opened], 6))
+    list(run_batched([request(run) for run in opened], 6))
     steps = [length - len(PROMPT) - 1 for length in LENGTHS]  # the first unit takes no pass
     expected = [sum(step > number for step in steps) for number in range(max(steps))]
     assert together == expected
@@ -85,7 +85,7 @@ def test_a_free_place_is_filled_at_once_and_requests_are_made_when_needed() -> N
         ids = yield from request(open_session(law, max_length=LENGTHS[number]))
         return ids
 
-    done = run_together((counted(number) for number in range(6)), 2)
+    done = run_batched((counted(number) for number in range(6)), 2)
     alive = [len(begun) - ended for ended, _ in enumerate(done, 1)]
     assert begun == list(range(6))
     assert max(alive) <= 2
@@ -106,7 +106,7 @@ def test_one_requests_failure_is_no_others() -> None:
         return [one.target.score(one.ids, one.keep, one.parents) for one in passes]
 
     requests = [request(run) for run in opened]
-    done = dict(run_together(requests, 1))  # alone in its pass
+    done = dict(run_batched(requests, 1))  # alone in its pass
     assert isinstance(done[1], RuntimeError)
     for number in {0, 2, 3, 4, 5}:
         assert done[number] == ordinary(toy_law(number), max_length=LENGTHS[number]).ids
@@ -121,7 +121,7 @@ def test_a_pass_that_fails_for_all_leaves_every_state_in_order() -> None:
         raise MemoryError("no room")
 
     opened[2].target.fault = fault
-    done = dict(run_together([request(run) for run in opened], 3))
+    done = dict(run_batched([request(run) for run in opened], 3))
     for number, run in enumerate(opened):
         assert isinstance(done[number], MemoryError)
         assert run.target.held == tuple(run.session.prefix.ids[: run.target.state.length])
@@ -136,7 +136,7 @@ def test_time_is_shared_out() -> None:
     for run in opened:
         clock = run.session.clock
         clock.charge = lambda phase, seconds, took: spans.append((phase, seconds))  # type: ignore[method-assign]
-    list(run_together([request(run) for run in opened], 3))
+    list(run_batched([request(run) for run in opened], 3))
     assert {phase for phase, _ in spans} == {"verify"}
     first = [seconds for _, seconds in spans[:3]]
     assert first[0] == first[1] == first[2] > 0
@@ -147,15 +147,15 @@ def test_requests_that_need_no_work_end_at_once() -> None:
         return number
         yield  # a generator all the same
 
-    assert dict(run_together([idle(n) for n in range(5)], 2)) == {n: n for n in range(5)}
-    assert dict(run_together([], 2)) == {}
+    assert dict(run_batched([idle(n) for n in range(5)], 2)) == {n: n for n in range(5)}
+    assert dict(run_batched([], 2)) == {}
     assert run_alone(idle(7)) == 7
 
 
 def test_leaving_a_batch_early_leaves_every_state_in_order() -> None:
     opened = runs("ngram")
     requests = [request(run) for run in opened]
-    outcomes: Any = run_together(requests, 6)
+    outcomes: Any = run_batched(requests, 6)
     next(outcomes)  # it needs no pass: the others haven't begun
     next(outcomes)
     outcomes.close()
@@ -174,8 +174,8 @@ def test_a_policy_beside_others_has_its_own_costs_and_shares_what_it_learns() ->
     law = toy_law(0)
     decode(law, drafter_for("hypothesis", law), beside, max_length=60, costs=dear)
     assert beside.costs is dear
-    assert alone._survival is beside._survival
-    assert alone._survival._first
+    assert alone._acceptance_rate is beside._acceptance_rate
+    assert alone._acceptance_rate._first
 
 
 @dataclass
@@ -191,7 +191,7 @@ class Listening:
     def run(self) -> Tensor:
         raise AssertionError("together, it runs on nobody's clock")
 
-    def run_together(self, works: Sequence[Any]) -> list[Tensor]:
+    def run_batched(self, works: Sequence[Any]) -> list[Tensor]:
         assert works == [self], "each by itself"
         self.call()
         return [torch.ones(1)]
@@ -213,7 +213,7 @@ def test_requests_that_listen_first_are_their_single_runs(
     opened = runs(kind)
     works = [Listening(lambda n=n: time.sleep(0.002 * (n % 3))) for n in range(len(opened))]  # type: ignore[misc]
     requests = [heard_first(*pair) for pair in zip(opened, works, strict=True)]
-    done = dict(run_together(requests, width))
+    done = dict(run_batched(requests, width))
     for number, run in enumerate(opened):
         law, length = toy_law(number), LENGTHS[number]
         assert done[number] == ordinary(law, max_length=length).ids
@@ -232,7 +232,7 @@ def test_they_listen_side_by_side_on_threads_of_their_own(threads: int) -> None:
         meeting.wait()
 
     opened = runs("none", threads)
-    list(run_together([heard_first(run, Listening(call)) for run in opened], threads))
+    list(run_batched([heard_first(run, Listening(call)) for run in opened], threads))
     assert len({ident for ident, _ in seen} - {threading.get_ident()}) == threads
     assert {count for _, count in seen} == {1}
 
@@ -253,7 +253,7 @@ def test_others_decode_meanwhile_on_what_is_left() -> None:
             return ids
 
         slow = Listening(lambda: first_done.wait(20) or pytest.fail("waited in vain"))
-        ended = [number for number, _ in run_together([first(), heard_first(opened[1], slow)], 2)]
+        ended = [number for number, _ in run_batched([first(), heard_first(opened[1], slow)], 2)]
     finally:
         torch.set_num_threads(before)
     assert ended == [0, 1]
@@ -263,7 +263,7 @@ def test_others_decode_meanwhile_on_what_is_left() -> None:
 def test_one_alone_listens_on_all_threads(threads: int) -> None:
     counts: list[int] = []
     work = Listening(lambda: counts.append(torch.get_num_threads()))
-    list(run_together([heard_first(runs("none", 1)[0], work)], 5))
+    list(run_batched([heard_first(runs("none", 1)[0], work)], 5))
     assert counts == [threads]
 
 
@@ -274,7 +274,7 @@ def test_a_failure_to_listen_is_no_others(threads: int) -> None:
     opened = runs("none", 3)
     works = [Listening(), Listening(fail), Listening()]
     requests = [heard_first(*pair) for pair in zip(opened, works, strict=True)]
-    done = dict(run_together(requests, 3))
+    done = dict(run_batched(requests, 3))
     assert isinstance(done[1], RuntimeError)
     for number in (0, 2):
         assert done[number] == ordinary(toy_law(number), max_length=LENGTHS[number]).ids
@@ -293,7 +293,7 @@ def test_leaving_while_one_listens_waits_for_it_and_closes_it(threads: int) -> N
 
     opened = runs("none", 1)
     listening = heard_first(opened[0], Listening(slow))
-    outcomes: Any = run_together([listening, idle()], 2)
+    outcomes: Any = run_batched([listening, idle()], 2)
     assert next(outcomes) == (1, [])
     outcomes.close()
     assert listening.gi_frame is None
@@ -305,7 +305,7 @@ def test_the_seconds_of_a_batch_add_up_to_the_time_that_passed(threads: int) -> 
     works = [Listening(lambda: time.sleep(0.2)) for _ in range(2)]
     requests = [heard_first(*pair) for pair in zip(runs("none", 2), works, strict=True)]
     start = time.perf_counter()
-    list(run_together(requests, 2))
+    list(run_batched(requests, 2))
     passed = time.perf_counter() - start
     counted = sum(work.clock.seconds["encode"] for work in works)
     assert 0.1 < counted <= passed

@@ -355,7 +355,7 @@ def test_a_session_refuses_a_target_that_has_not_read_the_prompt() -> None:
             torch.zeros(1, V),
             drafter=None,
             policy=session._policy,
-            chooser=session._chooser,
+            sampler=session._sampler,
             processors=session._processors,
             stops=session._stops,
             clock=session.clock,
@@ -366,13 +366,13 @@ class Notes(BaseStreamer):
     """Writes down what it gets."""
 
     def __init__(self) -> None:
-        self.units: list[int] = []
+        self.tokens: list[int] = []
         self.shapes: list[tuple[int, ...]] = []
         self.ends = 0
 
     def put(self, value: Tensor) -> None:
         assert not self.ends
-        self.units += value.tolist()
+        self.tokens += value.tolist()
         self.shapes.append(tuple(value.shape))
 
     def end(self) -> None:
@@ -388,9 +388,9 @@ def test_A1_a_streamer_gets_the_committed_units_one_by_one_and_none_after_the_st
         stop = ordinary(law, max_length=LONG).ids[offset]
         notes = Notes()
         run = decode(
-            law, drafter_for(kind, law), 5, max_length=LONG, stop_units=[stop], streamer=notes
+            law, drafter_for(kind, law), 5, max_length=LONG, stop_tokens=[stop], streamer=notes
         )
-        assert notes.units == run.ids
+        assert notes.tokens == run.ids
         assert set(notes.shapes) == {(1,)}
         assert notes.ends == 1
 
@@ -401,9 +401,9 @@ def test_a_streamer_sees_nothing_of_a_round_that_failed() -> None:
     run.target.fault = Fuse(3)
     with pytest.raises(Broken, match="blown"):
         run.session.run()
-    assert notes.units == run.session.prefix.emitted
+    assert notes.tokens == run.session.prefix.emitted
     run.session.run()
-    assert notes.units == ordinary(law, max_length=LONG).ids
+    assert notes.tokens == ordinary(law, max_length=LONG).ids
 
 
 class BlownNotes(Notes):
@@ -433,7 +433,9 @@ def test_a_round_whose_streamer_raises_is_done_and_counted(
     assert run.target.held == tuple(run.session.prefix.ids)[: len(run.target.held)]
     run.session.run()
     assert run.session.prefix.emitted == ordinary(law, max_length=LONG).ids
-    assert [unit for done in run.tally.trace for unit in done.emitted] == run.session.prefix.emitted
+    assert [
+        token for done in run.tally.trace for token in done.emitted
+    ] == run.session.prefix.emitted
     if kind == "perfect":
         assert run.tally.accepted == run.tally.proposed
 
@@ -444,15 +446,15 @@ def test_an_interrupt_while_the_drafter_hears_of_a_round(offset: int) -> None:
     law, notes = toy_law(0), Notes()
     base = ordinary(law, max_length=LONG).ids
     stop = max(base, key=base.index)
-    expected = ordinary(law, max_length=LONG, stop_units=[stop]).ids
-    rounds = decode(law, perfect(law), 2, max_length=LONG, stop_units=[stop]).tally.rounds
+    expected = ordinary(law, max_length=LONG, stop_tokens=[stop]).ids
+    rounds = decode(law, perfect(law), 2, max_length=LONG, stop_tokens=[stop]).tally.rounds
     drafter = Faulty("commit", rounds - offset, lambda limit: Fuse(1, KeyboardInterrupt)())
-    run = open_session(law, drafter, 2, max_length=LONG, stop_units=[stop], streamer=notes)
+    run = open_session(law, drafter, 2, max_length=LONG, stop_tokens=[stop], streamer=notes)
     with pytest.raises(KeyboardInterrupt, match="blown"):
         run.session.run()
-    assert run.tally.tokens == len(run.session.prefix.emitted) == len(notes.units)
+    assert run.tally.tokens == len(run.session.prefix.emitted) == len(notes.tokens)
     run.session.run()
-    assert run.session.prefix.emitted == notes.units == expected
+    assert run.session.prefix.emitted == notes.tokens == expected
     assert run.tally.tokens == len(expected)
 
 
@@ -463,23 +465,23 @@ def test_transformers_text_streamer_prints_what_was_committed(
 
     class Letters:
         def decode(self, ids: Sequence[int], **kwargs: Any) -> str:
-            return " ".join("abcdefghijklm"[unit] for unit in ids)
+            return " ".join("abcdefghijklm"[token] for token in ids)
 
     law = toy_law(0)
     decode(law, perfect(law), 4, max_length=LONG, streamer=TextStreamer(Letters()))
     printed = capsys.readouterr().out.split()
-    assert printed == ["abcdefghijklm"[unit] for unit in ordinary(law, max_length=LONG).ids]
+    assert printed == ["abcdefghijklm"[token] for token in ordinary(law, max_length=LONG).ids]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_iterator_yields_what_a_streamer_gets(kind: str) -> None:
     law = toy_law(0)
     stop = ordinary(law, max_length=LONG).ids[10]
-    run = open_session(law, drafter_for(kind, law), 4, max_length=LONG, stop_units=[stop])
-    units: Iterator[int] = iter(run.session)
-    first = next(units)
+    run = open_session(law, drafter_for(kind, law), 4, max_length=LONG, stop_tokens=[stop])
+    tokens: Iterator[int] = iter(run.session)
+    first = next(tokens)
     assert run.session.prefix.emitted[0] == first
-    assert [first, *units] == ordinary(law, max_length=LONG, stop_units=[stop]).ids
+    assert [first, *tokens] == ordinary(law, max_length=LONG, stop_tokens=[stop]).ids
 
 
 @pytest.mark.parametrize("gamma", [1, 3, 8])
@@ -506,5 +508,5 @@ def test_accepted_units_are_never_fed_again(kind: str, gamma: int) -> None:
     assert fed <= run.tally.proposed + run.tally.rounds
     assert run.target.held == tuple(run.session.prefix.ids)[:-1]
     perfect_run = decode(law, perfect(law), gamma, max_length=LONG)
-    sequence = [unit for block in perfect_run.target.blocks for unit in block]
+    sequence = [token for block in perfect_run.target.blocks for token in block]
     assert sequence == list(perfect_run.session.prefix.ids)[: len(sequence)]

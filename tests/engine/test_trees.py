@@ -149,7 +149,7 @@ def test_runs_hold_every_unit_once_with_what_leads_to_it() -> None:
         parents = tuple(chance.randrange(-1, node) for node in range(size))
         tree = Proposal(tuple(range(100, 100 + size)), parents=parents)
         seen: list[int] = []
-        for units, chain in tree.runs():
+        for tokens, chain in tree.runs():
             seen += chain
             for before, node in itertools.pairwise(chain):
                 assert parents[node] == before
@@ -157,7 +157,7 @@ def test_runs_hold_every_unit_once_with_what_leads_to_it() -> None:
             while node >= 0:
                 path.append(100 + node)
                 node = parents[node]
-            assert units == path[::-1]
+            assert tokens == path[::-1]
         assert sorted(seen) == list(range(size))
 
 

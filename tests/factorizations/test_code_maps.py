@@ -186,7 +186,7 @@ def test_H2_marks_among_codes_are_never_clipped() -> None:
             for mark in (1024, 1025, 1026):
                 if rows[row][k] == mark:
                     continue
-                changed = [list(units) for units in rows]
+                changed = [list(tokens) for tokens in rows]
                 changed[row][k] = mark
                 with pytest.raises(InputError, match=r"is the \w+ mark, no code|expected the mark"):
                     DIA.to_grid(changed)
@@ -252,7 +252,7 @@ def test_a_stage_has_the_length_that_the_one_before_sets() -> None:
     assert STAGED.has_ended(sequence)
     assert STAGED.from_grid(grid, ended=True) == sequence
     assert STAGED.from_grid(grid) == ((7, 5), *sequence[1:])
-    assert [STAGED.frames(units) for units in range(5)] == [0, 1, 3, 4, 6]
+    assert [STAGED.frames(tokens) for tokens in range(5)] == [0, 1, 3, 4, 6]
     with pytest.raises(InputError, match=r"1 semantic units make 1 frames, got 3"):
         STAGED.to_grid(((7, 8), *sequence[1:]))
     with pytest.raises(InputError, match=r"2 semantic units make 3 frames, got 1"):
@@ -281,11 +281,11 @@ def test_an_order_is_a_value_unlike_every_other(kind: str) -> None:
     assert hash(twin) == hash(steps)
     others = {steps_of(other, 7) for other in KINDS if other != kind} | {STAGED}
     assert steps not in others
-    assert not steps.stop_units & steps.reserved
+    assert not steps.stop_tokens & steps.reserved
     assert steps.vocab_size == (9 if kind in ("delayed", "depth") else 60)
     assert steps.reserved == ({START, PAD} if kind == "delayed" else set())
-    assert DIA.stop_units == {1024}
-    assert not MUSICGEN.stop_units
+    assert DIA.stop_tokens == {1024}
+    assert not MUSICGEN.stop_tokens
 
 
 BOOK = Codebook(9, CODES, start=6, end=7, pad=8)

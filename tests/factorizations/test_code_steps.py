@@ -78,15 +78,15 @@ def test_a_chain_may_be_drafted_inside_a_frame(kind: str) -> None:
 
 
 def test_stages_follow_each_other() -> None:
-    every = [STAGED.step(index, units=2) for index in range(STAGED.steps(units=2))]
+    every = [STAGED.step(index, tokens=2) for index in range(STAGED.steps(tokens=2))]
     assert [stage for stage, _ in every] == ["semantic"] * 2 + ["coarse"] * 6 + ["fine"]
     assert [step.decided[0] for _, step in every[2:5]] == [Cell(0, 0), Cell(0, 1), Cell(1, 0)]
     last = every[-1][1]
     assert last.order is Order.FILLED
     assert last.decided == (Cell(0, 2), Cell(1, 2), Cell(2, 2))
-    assert STAGED.decisions(units=2) == 8
+    assert STAGED.decisions(tokens=2) == 8
     assert STAGED.vocab_size == 30
-    assert STAGED.stop_units == {8}
+    assert STAGED.stop_tokens == {8}
     assert STAGED.reserved == {5}
     STAGED.check_axis("semantic")
     STAGED.check_axis("coarse")
@@ -94,7 +94,7 @@ def test_stages_follow_each_other() -> None:
         with pytest.raises(OptionError, match=rf"along the {axis} axis: .*{reason}"):
             STAGED.check_axis(axis)
     with pytest.raises(OptionError, match=r"step 9 doesn't exist: 2 units take 9 steps"):
-        STAGED.step(9, units=2)
+        STAGED.step(9, tokens=2)
 
 
 def test_stages_that_cant_be() -> None:
@@ -102,8 +102,8 @@ def test_stages_that_cant_be() -> None:
         replace(STAGED, semantic=steps_of("time-major", 3))
     with pytest.raises(ValueError, match=r"acoustic codes must have no end mark"):
         replace(STAGED, acoustic=steps_of("first", 3))
-    with pytest.raises(ValueError, match=r"frames_per_unit must be a positive Fraction, got 1\.5"):
-        replace(STAGED, frames_per_unit=1.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"frames_per_token must be a positive Fraction, got 1\.5"):
+        replace(STAGED, frames_per_token=1.5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,7 +14,7 @@ WHISPER = WhisperSteps(
     vocab_size=60,
     context=16,
     start=50,
-    stop_units=frozenset({49}),
+    stop_tokens=frozenset({49}),
     languages=(("<|en|>", 51), ("<|de|>", 52)),
     tasks=(("transcribe", 53), ("translate", 54)),
     no_timestamps=56,
@@ -32,14 +32,14 @@ def test_a_descriptor_is_a_value(steps: Any) -> None:
         steps.vocab_size = 3
     sequence = [3, 4, 9]
     assert list(steps.from_grid(steps.to_grid(sequence))) == sequence
-    assert not steps.stop_units & steps.reserved
+    assert not steps.stop_tokens & steps.reserved
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"vocab_size": 0}, r"vocab_size must be positive, got 0"),
-        ({"vocab_size": 4, "stop_units": frozenset({4})}, r"stop_units has unit 4, outside the"),
+        ({"vocab_size": 4, "stop_tokens": frozenset({4})}, r"stop_tokens has unit 4, outside the"),
         ({"vocab_size": 4, "reserved": frozenset({-1})}, r"reserved has unit -1, outside the"),
     ],
 )

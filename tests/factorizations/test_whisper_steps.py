@@ -10,7 +10,7 @@ from mmspec.factorizations import Segment, WhisperSteps
 from tests.factorizations.test_text import WHISPER
 
 ENGLISH = WhisperSteps(
-    vocab_size=60, context=16, start=50, stop_units=frozenset({49}), no_timestamps=56
+    vocab_size=60, context=16, start=50, stop_tokens=frozenset({49}), no_timestamps=56
 )
 T0 = WHISPER.timestamp_begin
 
@@ -68,7 +68,7 @@ def test_a_task_that_the_checkpoint_lacks() -> None:
     ("change", "message"),
     [
         ({"start": 60}, r"WhisperSteps has unit 60, outside the vocabulary of 60"),
-        ({"stop_units": frozenset({99})}, r"WhisperSteps has unit 99"),
+        ({"stop_tokens": frozenset({99})}, r"WhisperSteps has unit 99"),
         ({"languages": (("<|en|>", 70),)}, r"WhisperSteps has unit 70"),
         ({"tasks": (("transcribe", -2),)}, r"WhisperSteps has unit -2"),
         ({"no_timestamps": 61}, r"WhisperSteps has unit 61"),
@@ -93,7 +93,7 @@ def test_prompt_marks_are_reserved_and_times_begin_behind_them() -> None:
 
 def wide() -> WhisperSteps:
     return WhisperSteps(
-        vocab_size=2000, context=448, start=1, stop_units=frozenset({0}), no_timestamps=99
+        vocab_size=2000, context=448, start=1, stop_tokens=frozenset({0}), no_timestamps=99
     )
 
 

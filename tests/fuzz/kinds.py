@@ -186,11 +186,11 @@ def _kinds() -> dict[str, Kind]:
         end = family.ids["eos_token_id"]
         made, inputs = part(_crossing, name), part(_of_crossing, name)
         found[name] = Kind(made, inputs, crossing.WORDS, end, "crossing")
-    units = (0, whisper.EOS - 1)
+    tokens = (0, whisper.EOS - 1)
     found |= {
-        "whisper": Kind(_whisper, _of_whisper, units, whisper.EOS, "whisper", 8),
-        "whisper-english": Kind(_english, _of_whisper, units, whisper.EOS, "whisper", 2),
-        "whisper-decoder": Kind(_decoder_only, _of_decoder, units, whisper.EOS, "unknown", 0.5),
+        "whisper": Kind(_whisper, _of_whisper, tokens, whisper.EOS, "whisper", 8),
+        "whisper-english": Kind(_english, _of_whisper, tokens, whisper.EOS, "whisper", 2),
+        "whisper-decoder": Kind(_decoder_only, _of_decoder, tokens, whisper.EOS, "unknown", 0.5),
     }
     for name, voice in voices.VOICES.items():
         group, chance = ("voice", 1.0) if voice.supported else ("unknown", 0.2)

@@ -144,7 +144,7 @@ def _drafter(asked: Question, draft: str, said: Any) -> dict[str, Any]:
     ids = _sequences(said)
     row = ids[0].tolist() if isinstance(ids, Tensor) and ids.dim() == 2 else []
     first, last = KINDS[asked.kind].words
-    expected = [unit for unit in row if first <= unit <= last]
+    expected = [token for token in row if first <= token <= last]
     return {"draft": draft, "hypothesis": [*expected[:2], *expected[3:]]}
 
 
@@ -247,7 +247,7 @@ def _gap(asked: Question, how: Way, want: Any, got: Any) -> float | None:
     if where is None or asked.mode == "keyed":
         return None
     row, position = where
-    before = [int(unit) for unit in want[row, :position]]
+    before = [int(token) for token in want[row, :position]]
     recording = Recording()
     plain(asked, recording, do_sample=False, temperature=None)
     gaps = []

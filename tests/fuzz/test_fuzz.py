@@ -58,8 +58,8 @@ def _drops_a_processor(patch: Patch) -> None:
 def _ends_late(patch: Patch) -> None:
     made = Stops.__init__
 
-    def one_later(self: Any, stop_units: Any, max_length: int, criteria: Any = ()) -> None:
-        made(self, stop_units, max_length + 1, criteria)
+    def one_later(self: Any, stop_tokens: Any, max_length: int, criteria: Any = ()) -> None:
+        made(self, stop_tokens, max_length + 1, criteria)
 
     patch.setattr(Stops, "__init__", one_later)
 

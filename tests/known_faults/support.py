@@ -34,7 +34,7 @@ def equal(model: Any, drafter: str, gamma: int | str = 4, **asked: Any) -> Any:
 
 
 def plain_ids(seed: int = 1, **asked: Any) -> Sequence[int]:
-    return [int(unit) for unit in said(shared(seed), **asked)[0]]
+    return [int(token) for token in said(shared(seed), **asked)[0]]
 
 
 def hit(**asked: Any) -> dict[str, Any]:

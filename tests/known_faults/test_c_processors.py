@@ -83,8 +83,8 @@ class Grammar(LogitsProcessor):
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         ids = input_ids[0].tolist()
-        for unit in ids[max(self.read, 4) :]:
-            self.inside = unit == self.OPEN or (self.inside and unit != self.CLOSE)
+        for token in ids[max(self.read, 4) :]:
+            self.inside = token == self.OPEN or (self.inside and token != self.CLOSE)
         self.read = len(ids)
         codes = torch.zeros_like(scores, dtype=torch.bool)
         codes[:, list(self.CODES)] = True

@@ -45,7 +45,7 @@ class Told:
     """Drafts what the target will say, changed or not.
 
     Args:
-        units: what it will say.
+        tokens: what it will say.
         change: (place of the first drafted unit, what is right there) to what is drafted.
     """
 
@@ -53,33 +53,33 @@ class Told:
 
     def __init__(
         self,
-        units: Sequence[int],
+        tokens: Sequence[int],
         change: Callable[[int, list[int]], list[int]] = lambda at, right: right,
     ) -> None:
-        self._units, self._change = units, change
+        self._tokens, self._change = tokens, change
 
     def open(self, opening: Any) -> ScriptedDrafter:
         def script(ids: Sequence[int], limit: int) -> list[int]:
             at = len(ids) - PROMPT
-            return self._change(at, list(self._units[at : at + limit]))[:limit]
+            return self._change(at, list(self._tokens[at : at + limit]))[:limit]
 
         return ScriptedDrafter(script)
 
 
 def say(processor: Any, draft: Any, gamma: int, **how: Any) -> tuple[list[int], list[Round]]:
     """(what is said, its rounds); a drafter or processor that fails is a failure."""
-    said, report, account = bed.said(
+    said, report, stats = bed.said(
         model(), GIVEN, lambda _: draft, gamma, bed.LENIENT,
         logits_processor=[processor], **UNENDING, **how,
     )  # fmt: skip
     assert report.faults == ()
-    return bed.behind(said), account.tally.trace
+    return bed.behind(said), stats.tally.trace
 
 
-def allowed(units: Sequence[int], place: int) -> set[int]:
+def allowed(tokens: Sequence[int], place: int) -> set[int]:
     """What the grammar lets stand at a place, read off everything before it."""
-    before = list(units[:place])
-    turns = [at for at, unit in enumerate(before) if unit in TURNS]
+    before = list(tokens[:place])
+    turns = [at for at, token in enumerate(before) if token in TURNS]
     if not turns or before[turns[-1]] == bed.END:
         return {*range(bed.VOCAB)} - {*bed.MARKS.ids, bed.END}
     slot = (place - turns[-1] - 1) % 7
@@ -95,20 +95,20 @@ def test_C7_regions_turn_inside_a_block(gamma: int, seed: int | None, mask: str)
     how = {} if seed is None else {"seed": seed, **SAMPLED}
     said, rounds = say(MASKS[mask](), Told(right), gamma, **how)
     assert said == list(right)
-    assert all(unit in allowed(said, place) for place, unit in enumerate(said))
+    assert all(token in allowed(said, place) for place, token in enumerate(said))
     assert {bed.START, bed.END} <= set(said)
     kept = [done.emitted[: done.accepted] for done in rounds]
     assert all(list(done.proposal)[: done.judged] == list(done.emitted[:-1]) for done in rounds)
     if gamma == 60:  # both ways, with units of the new region drafted behind the turn and kept
-        assert {unit for block in kept for unit in block[:-1]} >= set(TURNS)
+        assert {token for block in kept for token in block[:-1]} >= set(TURNS)
 
 
-def free_choice(units: Sequence[int]) -> list[int]:
+def free_choice(tokens: Sequence[int]) -> list[int]:
     """What the model likes best at each place, if nothing forbids it."""
-    line = torch.cat([GIVEN["input_ids"], torch.tensor([units])], dim=1)
+    line = torch.cat([GIVEN["input_ids"], torch.tensor([tokens])], dim=1)
     with torch.no_grad():
         rows = model()(input_ids=line, use_cache=False).logits[0, PROMPT - 1 : -1]
-    return [int(unit) for unit in rows.argmax(-1)]
+    return [int(token) for token in rows.argmax(-1)]
 
 
 @with_masks

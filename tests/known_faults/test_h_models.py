@@ -18,7 +18,7 @@ from mmspec.errors import InputError, OptionError
 from mmspec.factorizations import Codebook, DelayedFrames, TimeMajorFrames
 from mmspec.factorizations.delayed import DIA_DELAYS
 from mmspec.modalities.speech import dia, higgs_audio, musicgen, musicgen_melody
-from mmspec.modalities.speech.checkpoint import Checkpoint
+from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 from mmspec.modalities.speech.csm import split
 from mmspec.modalities.speech.draft import LookupDraft, ModelDraft
 from mmspec.modalities.speech.orpheus import Marks
@@ -146,7 +146,7 @@ def test_H3_a_dia_says_no_frame_less_and_none_more(frames: int) -> None:
     end = [row[0] for row in rows].index(bed_dia.END)
     for gamma in (0, 1, 5, 60):
         found = run(dia.FAMILY, model, given, Telling(rows), gamma, **asked)
-        assert found.account.finish_reason == "stop"
+        assert found.stats.finish_reason == "stop"
         assert found.rows == rows
         assert len(rows) == 1 + end + max(bed_dia.DELAYS)
         assert len(found.said.grid) == end - 1
@@ -180,7 +180,7 @@ def test_H6_a_dia_that_never_ends_has_a_budget(budget: int, gamma: int) -> None:
     asked: dict[str, Any] = {"max_new_tokens": budget, "do_sample": False}
     found = run(dia.FAMILY, model, given, Telling(beyond), gamma, **asked)
     assert found.rows == bed_dia.library_rows(model, given, **asked)
-    assert (len(found.rows), found.account.finish_reason) == (1 + budget, "length")
+    assert (len(found.rows), found.stats.finish_reason) == (1 + budget, "length")
     assert len(found.said.grid) == budget - max(bed_dia.DELAYS) - 1
 
 
@@ -190,7 +190,7 @@ def test_H6_a_higgs_audio_that_never_ends_has_a_budget(gamma: int) -> None:
     beyond = bed_higgs_audio.library_rows(model, given, max_new_tokens=20, do_sample=False)
     asked: dict[str, Any] = {"max_new_tokens": 11, "do_sample": False}
     found = run(higgs_audio.FAMILY, model, given, Telling(beyond), gamma, **asked)
-    assert (found.rows, found.account.finish_reason) == (beyond[:11], "length")
+    assert (found.rows, found.stats.finish_reason) == (beyond[:11], "length")
 
 
 # H7 and H8: seven slots.
@@ -219,15 +219,15 @@ class Slipped:
     def open(self, opening: Any) -> ScriptedDrafter:
         def script(ids: Sequence[int], limit: int) -> list[int]:
             at = len(ids) - self._prompt
-            return [self._moved(unit) for unit in self._truth[at : at + limit]]
+            return [self._moved(token) for token in self._truth[at : at + limit]]
 
         return ScriptedDrafter(script)
 
-    def _moved(self, unit: int) -> int:
-        if unit not in bed_orpheus.MARKS.ids:
-            return unit
+    def _moved(self, token: int) -> int:
+        if token not in bed_orpheus.MARKS.ids:
+            return token
         size = bed_orpheus.CODES
-        return bed_orpheus.BASE + (unit - bed_orpheus.BASE + self._by * size) % (7 * size)
+        return bed_orpheus.BASE + (token - bed_orpheus.BASE + self._by * size) % (7 * size)
 
 
 @pytest.mark.parametrize("gamma", [1, 6, 7, 60])
@@ -257,13 +257,13 @@ def test_H7_a_length_that_is_no_multiple_of_seven_has_whole_frames(length: int) 
 class Scripted(LogitsProcessor):
     """Whatever a model would say, it says these units behind its prompt."""
 
-    def __init__(self, prompt: int, units: Sequence[int]) -> None:
-        self._prompt, self._units = prompt, units
+    def __init__(self, prompt: int, tokens: Sequence[int]) -> None:
+        self._prompt, self._tokens = prompt, tokens
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         at = input_ids.shape[1] - self._prompt
-        unit = self._units[at] if at < len(self._units) else bed_orpheus.END
-        return torch.full_like(scores, -torch.inf).index_fill(1, torch.tensor(unit), 0.0)
+        token = self._tokens[at] if at < len(self._tokens) else bed_orpheus.END
+        return torch.full_like(scores, -torch.inf).index_fill(1, torch.tensor(token), 0.0)
 
 
 FRAMES = [
@@ -273,9 +273,9 @@ FRAMES = [
 ]  # fmt: skip
 
 
-def by_sevens(units: Sequence[int]) -> list[Frame]:
+def by_sevens(tokens: Sequence[int]) -> list[Frame]:
     """The fault: whatever was said, cut into sevens."""
-    speech = [u - bed_orpheus.BASE for u in units if u not in (bed_orpheus.START, bed_orpheus.END)]
+    speech = [u - bed_orpheus.BASE for u in tokens if u not in (bed_orpheus.START, bed_orpheus.END)]
     return [
         tuple(speech[7 * i + slot] - slot * bed_orpheus.CODES for slot in (0, 1, 4, 2, 3, 5, 6))
         for i in range(len(speech) // 7)
@@ -290,16 +290,16 @@ def test_H8_one_id_shifts_no_later_frame(change: str, place: int, gamma: int) ->
     right = by_sevens(flat)
     many = change == "one too many"
     spoken = [*flat[:place], 5, *flat[place:]] if many else [*flat[:place], *flat[place + 1 :]]
-    units = [bed_orpheus.START, *spoken, bed_orpheus.END]
-    assert by_sevens(units)[2:] != right[2:]
+    tokens = [bed_orpheus.START, *spoken, bed_orpheus.END]
+    assert by_sevens(tokens)[2:] != right[2:]
     model, given = bed_orpheus.tiny(0), bed_orpheus.inputs(0)
     prompt = given["input_ids"].shape[1]
-    asked: dict[str, Any] = {"logits_processor": [Scripted(prompt, units)]}
-    draft = Slipped(prompt, units, by=0)
+    asked: dict[str, Any] = {"logits_processor": [Scripted(prompt, tokens)]}
+    draft = Slipped(prompt, tokens, by=0)
     said, _, _ = bed_orpheus.said(
         model, given, lambda _: draft, gamma, family=bed_orpheus.LENIENT, **asked
     )
-    assert bed_orpheus.behind(said) == units
+    assert bed_orpheus.behind(said) == tokens
     kept = right if many and place == 7 else [right[0], *right[2:]]  # frame 1 hadn't begun
     assert list(said.grid) == kept
     with pytest.raises(InputError, match=r"^frame 1, codebook \d: \d+ is"):
@@ -425,7 +425,7 @@ def test_H17_a_text_padded_on_the_left_is_heard_behind_every_frame(gamma: int) -
 
 # Without a number: what transformers refuses to speculate on at all.
 
-SUPPORTED: dict[str, tuple[dict[str, Any], str, Callable[[Checkpoint], Any]]] = {
+SUPPORTED: dict[str, tuple[dict[str, Any], str, Callable[[SpeechCheckpoint], Any]]] = {
     "assistant": (
         {"assistant_model": bed_musicgen.tiny(9, layers=1)},
         "assistant_model",
@@ -442,7 +442,7 @@ def test_H_musicgen_has_no_speculation_of_the_librarys_and_has_ours(kind: str) -
     plain = {"max_new_tokens": 15, "do_sample": False}
     with pytest.raises(ValueError, match=message):
         model.generate(**given, **plain, **asked)
-    draft = make(Checkpoint.of(model, packed=False, family=musicgen.FAMILY))
+    draft = make(SpeechCheckpoint.of(model, packed=False, family=musicgen.FAMILY))
     found = music(rows=15, draft=draft)
     assert found.said.grid == musicgen.FAMILY.library_codes(model, given, **plain)
-    assert found.account.tally.proposed > 0
+    assert found.stats.tally.proposed > 0

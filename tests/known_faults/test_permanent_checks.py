@@ -59,9 +59,9 @@ def test_check_4_equality_in_full_precision(drafter: str, dtype: torch.dtype) ->
 @with_three
 @pytest.mark.parametrize("offset", range(5))
 def test_check_5_an_end_or_a_criterion_at_every_block_offset(drafter: str, offset: int) -> None:
-    unit = plain_ids()[offset]
-    equal(shared(), drafter, 4, eos_token_id=[EOS, unit])
-    equal(shared(), drafter, 4, stopping_criteria=[StopAt(unit)])
+    token = plain_ids()[offset]
+    equal(shared(), drafter, 4, eos_token_id=[EOS, token])
+    equal(shared(), drafter, 4, stopping_criteria=[StopAt(token)])
 
 
 @with_three
@@ -114,7 +114,7 @@ def test_check_12_the_grid_and_back() -> None:
     steps = steps_of(shared())
     ids = (57, 4, 9, 80)
     assert steps.from_grid(steps.to_grid(ids)) == ids
-    assert steps.reserved.isdisjoint(steps.stop_units)
+    assert steps.reserved.isdisjoint(steps.stop_tokens)
     assert {START, PREVIOUS} <= steps.reserved
 
 

@@ -11,7 +11,7 @@ import torch
 
 import mmspec
 from mmspec.errors import InputError
-from mmspec.modalities.whisper.window import Pair
+from mmspec.modalities.whisper.window import WhisperSpeculativeDecoder
 from mmspec.state import DecoderState
 from tests.known_faults.support import same_ids, with_three
 from tests.modalities.drafting import drafter_options
@@ -113,11 +113,11 @@ def test_G9_G10_G12_bad_and_silent_ones_beside_good_ones(folders: dict[str, Path
 
 def test_C8_what_a_batch_taught_is_kept_apart_and_changes_no_ids(folders: dict[str, Path]) -> None:
     with loaded(folders, "ngram") as recogniser:
-        pair: Pair = recogniser._pair
+        pair: WhisperSpeculativeDecoder = recogniser._pair
         first = recogniser.transcribe_batch(recordings(), batch=3, sampling_rate=RATE)
-        costs = pair.beside(3).costs
+        costs = pair.for_batch(3).costs
         again = recogniser.transcribe_batch(recordings(), batch=3, sampling_rate=RATE)
-        assert pair.beside(3).costs is costs
+        assert pair.for_batch(3).costs is costs
         assert pair.costs is not costs
         assert [said.ids for said in again] == [said.ids for said in first]
         assert [said.report.rounds for said in again] == [said.report.rounds for said in first]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.drafting import Blind
+from mmspec.drafting import TextOnly
 from mmspec.errors import ModelError
 from mmspec.modalities import adapter_for
 from mmspec.modalities.base.decoder import layer_list
@@ -127,7 +127,7 @@ class TestADraftersEyes:
     def test_G3_an_image_that_stands_beside_the_prompt_cant_be_left_out(self) -> None:
         with pytest.raises(ModelError, match="beside the prompt"):
             mmspec.generate(
-                model_of("blip"), given("blip"), Blind(twin_of("blip")), max_new_tokens=3
+                model_of("blip"), given("blip"), TextOnly(twin_of("blip")), max_new_tokens=3
             )
 
 

@@ -38,12 +38,12 @@ every_family = pytest.mark.parametrize("name", NAMES)
 every_grid = pytest.mark.parametrize("name", GRIDS)
 
 
-def equal(target: Any, prompt: Any, units: int, **how: Any) -> Any:
+def equal(target: Any, prompt: Any, tokens: int, **how: Any) -> Any:
     """The ids are transformers' own, and the drafter was at work to the end."""
     options = {key: how.pop(key) for key in ("eos_token_id",) if key in how}
-    want = target.generate(**prompt, max_new_tokens=units, do_sample=False, **options)
+    want = target.generate(**prompt, max_new_tokens=tokens, do_sample=False, **options)
     made = mmspec.generate(
-        target, prompt, packed=False, max_new_tokens=units, **{"gamma": 4, **how, **options}
+        target, prompt, packed=False, max_new_tokens=tokens, **{"gamma": 4, **how, **options}
     )
     same_ids(made.sequences, want)
     faults = [fault for report in made.reports for fault in report.faults]
@@ -109,14 +109,14 @@ def test_D1_a_window_is_passed_while_drafting(which: str, kernel: str) -> None:
 def test_D1_blocks_and_trees_see_the_window_that_a_full_forward_sees(which: str) -> None:
     name = WINDOWED[which][0]
     model, prompt = windowed(which, "eager"), given(name, "long")
-    units = [7, 40, 11, 60, 22, 35, 71, 9, 50]
+    tokens = [7, 40, 11, 60, 22, 35, 71, 9, 50]
     with target_of(name, prompt, model) as (target, first):
-        rows = [first, target.score(units[:3], 3), target.score(units[3:], 6)]
-        want = without_cache(name, prompt, units, model)
+        rows = [first, target.score(tokens[:3], 3), target.score(tokens[3:], 6)]
+        want = without_cache(name, prompt, tokens, model)
         torch.testing.assert_close(torch.cat(rows), want, atol=1e-4, rtol=1e-4)
         if target.takes_trees:
             target.state.rollback(target.state.length - 6)
-            tree = target.score([*units[3:], 5, 6], 8, [*range(-1, 5), -1, 6])
+            tree = target.score([*tokens[3:], 5, 6], 8, [*range(-1, 5), -1, 6])
             torch.testing.assert_close(tree[:6], want[-6:], atol=1e-4, rtol=1e-4)
 
 
@@ -247,19 +247,19 @@ def test_F1_a_drafters_vocabulary_may_end_before_the_placeholder(name: str) -> N
     assert made.report.drafter_encoder_runs == 1
 
 
-def beyond(model: Any, unit: int) -> Any:
+def beyond(model: Any, token: int) -> Any:
     """The same model with another id for an image."""
-    model.config.image_token_id = unit
+    model.config.image_token_id = token
     return model
 
 
 @pytest.mark.parametrize("name", ["paligemma", "gemma3"])
 def test_F2_a_placeholder_beyond_the_vocabulary(name: str) -> None:
     """These two are made for it."""
-    unit, prompt = 120, given(name)
-    prompt["input_ids"][prompt["input_ids"] == MEDIA] = unit
-    target = beyond(tiny(name), unit)
-    for draft in ("none", "ngram", target, beyond(tiny(name, seed=1, layers=1), unit)):
+    token, prompt = 120, given(name)
+    prompt["input_ids"][prompt["input_ids"] == MEDIA] = token
+    target = beyond(tiny(name), token)
+    for draft in ("none", "ngram", target, beyond(tiny(name, seed=1, layers=1), token)):
         equal(target, prompt, 8, draft=draft, eos_token_id=None)
 
 
@@ -277,14 +277,14 @@ def test_F5_a_literal_placeholder_in_the_text_is_named(case: str, kind: str) -> 
 class Forced(LogitsProcessor):
     """The unit at a position is a given one."""
 
-    def __init__(self, position: int, unit: int) -> None:
-        self.position, self.unit = position, unit
+    def __init__(self, position: int, token: int) -> None:
+        self.position, self.token = position, token
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         if input_ids.shape[1] != self.position:
             return scores
         forced = torch.full_like(scores, -torch.inf)
-        forced[:, self.unit] = 0
+        forced[:, self.token] = 0
         return forced
 
 

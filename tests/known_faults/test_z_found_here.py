@@ -107,9 +107,9 @@ def test_Z3_no_block_passes_the_last_position(drafter: str) -> None:
 @with_three
 @pytest.mark.parametrize("position", range(1, 8))
 def test_Z4_a_criterion_is_asked_at_every_unit_of_a_block(drafter: str, position: int) -> None:
-    unit = plain_ids()[position]
-    made = equal(shared(), drafter, 6, stopping_criteria=[StopAt(unit)])
-    assert emitted(made.sequences)[-1] == unit
+    token = plain_ids()[position]
+    made = equal(shared(), drafter, 6, stopping_criteria=[StopAt(token)])
+    assert emitted(made.sequences)[-1] == token
 
 
 @with_three

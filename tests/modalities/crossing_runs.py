@@ -16,9 +16,9 @@ from mmspec.engine import BlockCosts, FixedPolicy, Sampling, Session
 from mmspec.engine.stats import RequestStats
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.draft import ModelDraft
-from mmspec.modalities.base.pair import Pair
 from mmspec.modalities.base.preparation import Prepared, prepare
 from mmspec.modalities.base.request import session
+from mmspec.modalities.base.speculative_decoder import SpeculativeDecoder
 
 from .tiny_crossing import FAMILIES, inputs, tiny
 
@@ -64,16 +64,16 @@ def copied(prompt: Given) -> dict[str, Any]:
     return {key: value.clone() for key, value in prompt.items()}
 
 
-def plain(model: Any, prompt: Given, units: int = UNITS, **options: Any) -> Tensor:
+def plain(model: Any, prompt: Given, tokens: int = UNITS, **options: Any) -> Tensor:
     """What transformers' own loop says, the decoder's prompt in front."""
-    asked = {"do_sample": False, "max_new_tokens": units, **options}
+    asked = {"do_sample": False, "max_new_tokens": tokens, **options}
     return model.generate(**copied(prompt), **asked)
 
 
 @functools.cache
-def prepared_for(name: str, case: str | None = None, units: int = UNITS) -> Prepared:
+def prepared_for(name: str, case: str | None = None, tokens: int = UNITS) -> Prepared:
     """A request that ends at its length only."""
-    asked = {"max_new_tokens": units, "min_new_tokens": units}
+    asked = {"max_new_tokens": tokens, "min_new_tokens": tokens}
     return prepare(model_of(name), copied(given(name, case)), **asked)
 
 
@@ -88,9 +88,9 @@ def prompt_length(name: str, case: str | None = None) -> int:
     return len(prepared_for(name, case).prompt)
 
 
-def wrong(units: Sequence[int]) -> list[int]:
+def wrong(tokens: Sequence[int]) -> list[int]:
     """A unit wrong, one too many."""
-    changed = list(units)
+    changed = list(tokens)
     changed[2:3] = [changed[2] ^ 1]
     changed.insert(6, 9)
     return changed
@@ -132,10 +132,10 @@ def decoding(name: str, drafter: Any, gamma: int = 4) -> Iterator[tuple[Session,
     prepared, prompt = prepared_for(name), copied(given(name))
     checkpoint = Checkpoint.of(model_of(name), packed=False)
     draft = ModelDraft(checkpoint, Checkpoint.of(drafter, packed=False), sure=0)
-    pair = Pair(checkpoint, draft, FixedPolicy(gamma), BlockCosts())
-    account = RequestStats(Clock(checkpoint.device))
-    with session(pair, prepared, account, sampling=Sampling(), inputs=lambda _: prompt) as opened:
-        yield opened, account
+    pair = SpeculativeDecoder(checkpoint, draft, FixedPolicy(gamma), BlockCosts())
+    stats = RequestStats(Clock(checkpoint.device))
+    with session(pair, prepared, stats, sampling=Sampling(), inputs=lambda _: prompt) as opened:
+        yield opened, stats
 
 
 @contextmanager
@@ -150,10 +150,10 @@ def target_of(name: str, case: str | None = None) -> Iterator[tuple[Any, Tensor]
 
 
 @torch.no_grad()
-def without_cache(name: str, case: str | None, units: Sequence[int]) -> Tensor:
+def without_cache(name: str, case: str | None, tokens: Sequence[int]) -> Tensor:
     """Rows behind a prompt and each of some units: a whole forward that remembers nothing."""
     prepared = prepared_for(name, case, 30)
-    ids = torch.cat([prepared.input_ids, torch.tensor([list(units)])], 1)
+    ids = torch.cat([prepared.input_ids, torch.tensor([list(tokens)])], 1)
     names = ["attention_mask", "encoder_outputs"]
     if name == "mllama":
         names = ["pixel_values", "aspect_ratio_ids", "aspect_ratio_mask", "cross_attention_mask"]
@@ -162,7 +162,7 @@ def without_cache(name: str, case: str | None, units: Sequence[int]) -> Tensor:
     told = {key: prepared.inputs[key] for key in names if prepared.inputs.get(key) is not None}
     if "cross_attention_mask" in told:
         sight = told["cross_attention_mask"]
-        more = sight[:, -1:].expand(-1, len(units), -1, -1)
+        more = sight[:, -1:].expand(-1, len(tokens), -1, -1)
         told["cross_attention_mask"] = torch.cat([sight, more], 1)
     if name.startswith("blip"):
         told["is_decoder"] = True

@@ -77,7 +77,7 @@ def drafter_options(name: str, target: Any, truth: Sequence[int]) -> dict[str, A
 
 
 def emitted(sequences: Tensor) -> list[int]:
-    return [int(unit) for unit in sequences[0]]
+    return [int(token) for token in sequences[0]]
 
 
 def same_ids(sequences: Tensor, expected: Tensor) -> None:

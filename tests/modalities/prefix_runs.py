@@ -16,9 +16,9 @@ from mmspec.engine import BlockCosts, FixedPolicy, Sampling, Session
 from mmspec.engine.stats import RequestStats
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.draft import ModelDraft
-from mmspec.modalities.base.pair import Draft, NoDraft, Pair
 from mmspec.modalities.base.preparation import prepare
 from mmspec.modalities.base.request import session
+from mmspec.modalities.base.speculative_decoder import Draft, NoDraft, SpeculativeDecoder
 
 from .tiny_prefix import WORDS, inputs, tiny
 
@@ -48,12 +48,12 @@ def given(name: str, case: str = "image", seed: int = 0) -> dict[str, Tensor]:
 
 def emitted(sequences: Tensor, prompt: Given) -> list[int]:
     """The only row's units behind its prompt."""
-    return [int(unit) for unit in sequences[0, prompt["input_ids"].shape[1] :]]
+    return [int(token) for token in sequences[0, prompt["input_ids"].shape[1] :]]
 
 
-def plain(model: Any, prompt: Given, units: int = UNITS, **options: Any) -> list[int]:
+def plain(model: Any, prompt: Given, tokens: int = UNITS, **options: Any) -> list[int]:
     """What transformers' own loop says."""
-    made = model.generate(**prompt, max_new_tokens=units, **{"do_sample": False, **options})
+    made = model.generate(**prompt, max_new_tokens=tokens, **{"do_sample": False, **options})
     return emitted(made, prompt)
 
 
@@ -63,9 +63,9 @@ def said(name: str, case: str = "image") -> tuple[int, ...]:
     return tuple(plain(model_of(name), given(name, case), eos_token_id=None))
 
 
-def wrong(units: Sequence[int]) -> list[int]:
+def wrong(tokens: Sequence[int]) -> list[int]:
     """A unit wrong, one too many."""
-    changed = list(units)
+    changed = list(tokens)
     changed[2] = WORDS[0] if changed[2] != WORDS[0] else WORDS[1]
     changed.insert(6, WORDS[2])
     return changed
@@ -95,7 +95,7 @@ def speculated(
 
 @contextmanager
 def decoding(
-    name: str, prompt: Given, draft: Any = None, gamma: int = 4, units: int = UNITS
+    name: str, prompt: Given, draft: Any = None, gamma: int = 4, tokens: int = UNITS
 ) -> Iterator[tuple[Session, RequestStats]]:
     """A request to be decoded round by round.
 
@@ -105,18 +105,18 @@ def decoding(
         draft: a drafting model, which drafts on however unsure it is; or what makes a kind of
             drafter for a checkpoint.
         gamma: units drafted per round.
-        units: its length.
+        tokens: its length.
     """
     checkpoint = Checkpoint.of(model_of(name), packed=False)
     if isinstance(draft, torch.nn.Module):
         kind: Draft = ModelDraft(checkpoint, Checkpoint.of(draft, packed=False), sure=0)
     else:
         kind = NoDraft() if draft is None else draft(checkpoint)
-    pair = Pair(checkpoint, kind, FixedPolicy(gamma), BlockCosts())
-    prepared = prepare(checkpoint.model, prompt, max_new_tokens=units, eos_token_id=None)
-    account = RequestStats(Clock(checkpoint.device))
-    with session(pair, prepared, account, sampling=Sampling(), inputs=lambda _: prompt) as opened:
-        yield opened, account
+    pair = SpeculativeDecoder(checkpoint, kind, FixedPolicy(gamma), BlockCosts())
+    prepared = prepare(checkpoint.model, prompt, max_new_tokens=tokens, eos_token_id=None)
+    stats = RequestStats(Clock(checkpoint.device))
+    with session(pair, prepared, stats, sampling=Sampling(), inputs=lambda _: prompt) as opened:
+        yield opened, stats
 
 
 @contextmanager
@@ -132,9 +132,9 @@ def target_of(name: str, prompt: Given, model: Any = None) -> Iterator[tuple[Any
         target.close()
 
 
-def without_cache(name: str, prompt: Given, units: Sequence[int], model: Any = None) -> Tensor:
+def without_cache(name: str, prompt: Given, tokens: Sequence[int], model: Any = None) -> Tensor:
     """Rows behind a prompt and each of some units: a whole forward that remembers nothing."""
-    behind = torch.tensor([list(units)])
+    behind = torch.tensor([list(tokens)])
     longer = {"input_ids": torch.cat([prompt["input_ids"], behind], 1)}
     longer["attention_mask"] = torch.ones_like(longer["input_ids"])
     for kinds, kind in (("mm_token_type_ids", 0), ("token_type_ids", int(name == "paligemma"))):

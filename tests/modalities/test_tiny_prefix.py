@@ -16,8 +16,8 @@ every_family = pytest.mark.parametrize("name", NAMES)
 model_of = functools.cache(tiny)
 
 
-def said(model: Any, given: dict[str, Tensor], units: int = 24) -> list[list[int]]:
-    made = model.generate(**given, max_new_tokens=units, do_sample=False)
+def said(model: Any, given: dict[str, Tensor], tokens: int = 24) -> list[list[int]]:
+    made = model.generate(**given, max_new_tokens=tokens, do_sample=False)
     return made[:, given["input_ids"].shape[1] :].tolist()
 
 
@@ -25,7 +25,7 @@ def said(model: Any, given: dict[str, Tensor], units: int = 24) -> list[list[int
 def test_says_different_units_to_different_prompts(name: str) -> None:
     outputs = [said(model_of(name), inputs(name, model_of(name), case), 16)[0] for case in CASES]
     assert len(set(map(tuple, outputs))) == len(CASES)
-    assert len({unit for output in outputs for unit in output}) > 20
+    assert len({token for output in outputs for token in output}) > 20
     assert len(set(outputs[0])) >= 6
 
 

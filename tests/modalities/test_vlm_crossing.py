@@ -12,7 +12,7 @@ import torch
 import transformers as hf
 
 import mmspec
-from mmspec.drafting import Thinned
+from mmspec.drafting import VisualTokenPruning
 from mmspec.errors import InputError, ModelError
 from mmspec.modalities import ADAPTERS, adapter_for
 from mmspec.modalities.base.checkpoint import Checkpoint
@@ -60,7 +60,7 @@ def family_of(name: str) -> Any:
 
 
 def tower_of(name: str) -> str:
-    return family_of(name).towers[0]
+    return family_of(name).encoder_names[0]
 
 
 @every_family
@@ -70,7 +70,7 @@ def test_an_adapter_names_its_model(name: str) -> None:
     assert set(family.model_types) <= set(ADAPTERS)
     checkpoint = Checkpoint.of(model, packed=False)
     assert checkpoint.steps.vocab_size == without_cache(name, None, [9]).shape[-1]
-    assert checkpoint.steps.stop_units == {FAMILIES[name].ids["eos_token_id"]}
+    assert checkpoint.steps.stop_tokens == {FAMILIES[name].ids["eos_token_id"]}
 
 
 @every_family
@@ -103,12 +103,12 @@ def test_every_drafter_met_every_gamma() -> None:
     assert {way[2:] for way in WAYS_BY_CASE} == set(WAYS)
 
 
-def ending(name: str, unit: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def ending(name: str, token: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Options that declare an end; BLIP takes it from its configuration only."""
     if not name.startswith("blip"):
-        return {"eos_token_id": unit}
+        return {"eos_token_id": token}
     for config in (model_of(name).config.text_config, model_of(name).text_decoder.config):
-        monkeypatch.setattr(config, "sep_token_id", unit)
+        monkeypatch.setattr(config, "sep_token_id", token)
     return {}
 
 
@@ -132,18 +132,18 @@ def test_an_end_anywhere_in_a_block_ends_the_output(
 @every_family
 def test_no_more_units_than_asked_for(name: str) -> None:
     length, base = prompt_length(name), said(name)
-    for units in range(1 + turn(name) % 3, 7, 3):
-        asked = {"max_new_tokens": units, "min_new_tokens": units}
+    for tokens in range(1 + turn(name) % 3, 7, 3):
+        asked = {"max_new_tokens": tokens, "min_new_tokens": tokens}
         made = speculated(name, given(name), "hypothesis-right", hypothesis=base[length:], **asked)
-        assert made.sequences[0].tolist() == list(base[: length + units])
+        assert made.sequences[0].tolist() == list(base[: length + tokens])
         assert made.report.finish_reason == "length"
 
 
 @pytest.mark.parametrize("name", ["trocr", "donut"])
 def test_an_output_ends_with_the_decoders_positions(name: str) -> None:
     """A table of 16; `generate` would look beyond it and fail."""
-    model, units = tiny(name, context=16), 16 - prompt_length(name)
-    want = plain(model, given(name), units, min_new_tokens=units)
+    model, tokens = tiny(name, context=16), 16 - prompt_length(name)
+    want = plain(model, given(name), tokens, min_new_tokens=tokens)
     asked = {"max_new_tokens": 20, "min_new_tokens": 20}
     for kind in ("none", "other"):
         made = speculated(name, given(name), kind, model=model, **asked)
@@ -218,9 +218,9 @@ def test_what_checkpoints_ask_for_by_themselves_is_done(name: str, kind: str) ->
     want = plain(model, given(name), num_beams=1)
     made = speculated(name, given(name), kind, model=model, num_beams=1)
     assert made.sequences.tolist() == want.tolist()
-    units = made.sequences[0, prompt_length(name) :].tolist()
-    assert units[-1] == EOS
-    assert (units[0] == 40) == (prompt_length(name) == 1)
+    tokens = made.sequences[0, prompt_length(name) :].tolist()
+    assert tokens[-1] == EOS
+    assert (tokens[0] == 40) == (prompt_length(name) == 1)
 
 
 # Memory and towers
@@ -397,7 +397,7 @@ def test_a_thinned_drafter_is_not_told_what_mllama_attends_to() -> None:
     """An image's place in its prompt says nothing of what is seen there."""
     model = tiny("mllama", says={"eos_token_id": tiny_prefix.EOS})
     drafter = tiny_prefix.tiny("llava")
-    loop = mmspec.custom_generate(Thinned(drafter, 0.5), gamma=2)
+    loop = mmspec.custom_generate(VisualTokenPruning(drafter, 0.5), gamma=2)
     loop.inputs = tiny_prefix.inputs("llava", drafter, "image")
     want = plain(model, given("mllama", "images"), 6)
     got = plain(model, given("mllama", "images"), 6, custom_generate=loop)
@@ -409,7 +409,7 @@ def test_a_thinned_drafter_is_not_told_what_mllama_attends_to() -> None:
 def test_scores_are_those_of_generate() -> None:
     asked = {"return_dict_in_generate": True, "output_logits": True, "max_new_tokens": 5}
     for name in ("florence2", "blip"):
-        want: Any = plain(model_of(name), given(name), **{**asked, "units": 5})
+        want: Any = plain(model_of(name), given(name), **{**asked, "tokens": 5})
         loop = mmspec.custom_generate("hypothesis", hypothesis=said(name)[prompt_length(name) :])
         got: Any = plain(model_of(name), given(name), 5, custom_generate=loop, **asked)
         assert type(got) is type(want)

@@ -16,15 +16,15 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import mmspec
-from mmspec.drafting import Blind, Thinned, draft_for
+from mmspec.drafting import TextOnly, VisualTokenPruning, draft_for
 from mmspec.errors import ModelError, OptionError
 from mmspec.loading import load_model
 from mmspec.modalities.base import position_subset as place_reading
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.draft import NgramDraft
 from mmspec.modalities.base.preparation import prepare
-from mmspec.modalities.vlm.text_only import BlindDraft, marks, without_images
-from mmspec.modalities.vlm.token_pruning import ThinnedDraft, kept
+from mmspec.modalities.vlm.text_only import TextOnlyDraft, marks, without_images
+from mmspec.modalities.vlm.token_pruning import PrunedDraft, kept
 from mmspec.prefix import Prefix
 from mmspec.report.report import Report
 
@@ -105,9 +105,9 @@ def kinds(name: str) -> dict[str, tuple[Any, str]]:
         "early exit": ("early-exit:2", "shared"),
         "model": (twin_of(name), "own"),
         "smaller": (model_of(name, 1, 1), "own"),
-        "thinned": (Thinned(twin_of(name), 0.5), "own"),
-        "blind": (Blind(twin_of(name)), "none"),
-        "several": (["hypothesis", "ngram", Blind(twin_of(name))], "none"),
+        "thinned": (VisualTokenPruning(twin_of(name), 0.5), "own"),
+        "blind": (TextOnly(twin_of(name)), "none"),
+        "several": (["hypothesis", "ngram", TextOnly(twin_of(name))], "none"),
     }
 
 
@@ -166,7 +166,7 @@ def test_a_blank_or_shuffled_image_changes_acceptance_only(name: str, kind: str)
 
 @every_family
 def test_a_blind_drafter_is_as_good_with_any_image_and_perfect_without(name: str) -> None:
-    draft, given = Blind(twin_of(name)), given_to(name, "image")
+    draft, given = TextOnly(twin_of(name)), given_to(name, "image")
     truly = drafted(name, draft)
     other = drafted(name, draft, seen=with_pixels(given, blank))
     assert (truly.proposed, truly.accepted) == (other.proposed, other.accepted)
@@ -215,8 +215,8 @@ def hidden_from_all(name: str, left_out: Sequence[int], case: str = "image") -> 
     )
     try:
         target.read_prompt()
-        for unit in (5, 6, 7):
-            row = target.score([unit], keep=1)
+        for token in (5, 6, 7):
+            row = target.score([token], keep=1)
     finally:
         hook.remove()
         target.close()
@@ -240,7 +240,7 @@ def _hide(
 @pytest.mark.parametrize("name", ["llava", "idefics3", "qwen3_vl", "internvl"])
 def test_leaving_places_out_is_looking_away_from_them(name: str) -> None:
     prompt = given_to(name, "image")["input_ids"][0].tolist()
-    visual = [place for place, unit in enumerate(prompt) if unit == MEDIA]
+    visual = [place for place, token in enumerate(prompt) if token == MEDIA]
     left_out = [visual[0], visual[2]]
     read = [place for place in range(len(prompt)) if place not in left_out]
     opened, law = behind(name, read)
@@ -255,16 +255,16 @@ def test_leaving_places_out_is_looking_away_from_them(name: str) -> None:
 @pytest.mark.parametrize("name", ["llava", "qwen3_vl"])
 def test_a_renumbered_position_would_be_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check above against its fault: kept places that move up to the front."""
-    thin = place_reading._thinned
+    prune = place_reading._pruned
 
     def renumbered(named: dict[str, Any], places: Tensor) -> dict[str, Any]:
-        made = thin(named, places)
+        made = prune(named, places)
         return {**made, "position_ids": made["position_ids"][..., :1] + torch.arange(len(places))}
 
     prompt = given_to(name, "image")["input_ids"][0].tolist()
     read = [place for place in range(len(prompt)) if place != prompt.index(MEDIA)]
     right, law = behind(name, read)
-    monkeypatch.setattr(place_reading, "_thinned", renumbered)
+    monkeypatch.setattr(place_reading, "_pruned", renumbered)
     wrong, other = behind(name, read)
     right.close()
     wrong.close()
@@ -274,13 +274,13 @@ def test_a_renumbered_position_would_be_seen(name: str, monkeypatch: pytest.Monk
 def test_positions_of_three_axes_stay_where_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     """Qwen2-VL's decoder takes its masks by kind of layer, so its positions are looked at."""
     taken: list[Tensor] = []
-    thin = place_reading._thinned
+    prune = place_reading._pruned
 
     def noted(named: dict[str, Any], places: Tensor) -> dict[str, Any]:
-        taken.extend((named["position_ids"], (made := thin(named, places))["position_ids"]))
+        taken.extend((named["position_ids"], (made := prune(named, places))["position_ids"]))
         return made
 
-    monkeypatch.setattr(place_reading, "_thinned", noted)
+    monkeypatch.setattr(place_reading, "_pruned", noted)
     prompt = given_to("qwen2_vl", "middle")["input_ids"][0].tolist()
     read = [place for place in range(len(prompt)) if place % 3 or prompt[place] != MEDIA]
     opened, _ = behind("qwen2_vl", read, "middle")
@@ -295,15 +295,18 @@ def test_positions_of_three_axes_stay_where_they_were(monkeypatch: pytest.Monkey
 
 @every_family
 def test_all_positions_are_the_whole_image(name: str) -> None:
-    whole, full = drafted(name, Thinned(twin_of(name), 1.0)), drafted(name, twin_of(name))
+    whole, full = (
+        drafted(name, VisualTokenPruning(twin_of(name), 1.0)),
+        drafted(name, twin_of(name)),
+    )
     assert (whole.proposed, whole.accepted) == (full.proposed, full.accepted)
     assert whole.target_forwards == full.target_forwards  # nobody was asked what it looked at
 
 
 @every_family
 def test_more_of_the_image_is_worth_more_than_none(name: str) -> None:
-    part = drafted(name, Thinned(twin_of(name), 0.75)).draft_acceptance_rate
-    assert drafted(name, Blind(twin_of(name))).draft_acceptance_rate < part <= 1
+    part = drafted(name, VisualTokenPruning(twin_of(name), 0.75)).draft_acceptance_rate
+    assert drafted(name, TextOnly(twin_of(name))).draft_acceptance_rate < part <= 1
 
 
 @every_family
@@ -338,7 +341,10 @@ def test_places_are_kept_by_attention_and_by_distance() -> None:
 
 def test_only_what_stands_in_a_prompt_can_be_left_out_of_it() -> None:
     target, across = Checkpoint.of(model_of("llava")), tiny_crossing.tiny("mllama")
-    for draft, what in ((Thinned(across), "be thinned"), (Blind(across), "be left out")):
+    for draft, what in (
+        (VisualTokenPruning(across), "be thinned"),
+        (TextOnly(across), "be left out"),
+    ):
         with pytest.raises(ModelError, match=f"beside the prompt, where it can't {what}"):
             draft_for(draft, target, False)
 
@@ -346,10 +352,10 @@ def test_only_what_stands_in_a_prompt_can_be_left_out_of_it() -> None:
 def test_a_language_model_has_nothing_to_thin() -> None:
     target = Checkpoint.of(model_of("llava"))
     with pytest.raises(ModelError, match="sees no image"):
-        draft_for(Thinned(words_of("llava")), target, False)
+        draft_for(VisualTokenPruning(words_of("llava")), target, False)
     for keep in (0, 0.0, 1.5, -1, float("nan"), True):
         with pytest.raises(OptionError, match="keep="):
-            ThinnedDraft(target, target, keep=keep)
+            PrunedDraft(target, target, keep=keep)
 
 
 # Words only
@@ -379,7 +385,7 @@ def test_a_language_model_is_judged_by_its_own_configuration() -> None:
 
 def test_a_language_model_drafts_what_the_blind_one_does() -> None:
     """LLaVA's decoder is a Llama, so both read and say the same."""
-    blind, words = drafted("llava", Blind(twin_of("llava"))), drafted("llava", words_of("llava"))
+    blind, words = drafted("llava", TextOnly(twin_of("llava"))), drafted("llava", words_of("llava"))
     assert (blind.proposed, blind.accepted) == (words.proposed, words.accepted)
 
 
@@ -393,24 +399,24 @@ class Strings:
         self.added_tokens_decoder: dict[int, Any] = {}
 
     def get_vocab(self) -> dict[str, int]:
-        return {f"<{unit}>": place for unit, place in enumerate(self._ids)}
+        return {f"<{token}>": place for token, place in enumerate(self._ids)}
 
 
 def test_a_language_model_is_found_by_name(tmp_path: Path) -> None:
     words = tmp_path / "words"
     words_of("llava").save_pretrained(words)
-    strings = Tokenizer(WordLevel({f"w{unit}": unit for unit in range(VOCAB)}, unk_token="w3"))
+    strings = Tokenizer(WordLevel({f"w{token}": token for token in range(VOCAB)}, unk_token="w3"))
     PreTrainedTokenizerFast(tokenizer_object=strings).save_pretrained(words)
     target = Checkpoint.of(model_of("llava"))
-    for spelling in (str(words), f"blind:{words}"):
+    for spelling in (str(words), f"text-only:{words}"):
         found = draft_for(spelling, target, False)
-        assert isinstance(found, BlindDraft)
+        assert isinstance(found, TextOnlyDraft)
         assert found.name == "words"
         assert found.drafter.tokenizer.get_vocab()["w7"] == 7
     with pytest.raises(ModelError, match="sees no image"):
-        draft_for(f"thin:0.5:{words}", target, False)
+        draft_for(f"pruned:0.5:{words}", target, False)
     report = drafted("llava", str(words))
-    expected = drafted("llava", Blind(twin_of("llava")))
+    expected = drafted("llava", TextOnly(twin_of("llava")))
     assert (report.proposed, report.accepted) == (expected.proposed, expected.accepted)
     with pytest.raises(ModelError, match="no adapter for model type 'llama'"):
         load_model(words)
@@ -436,10 +442,10 @@ def test_another_tokenizer_is_bridged() -> None:
     target = Checkpoint.of(model_of("llava"), Strings(range(VOCAB)))
     with pytest.raises(ModelError, match="load both with their processors"):
         draft_for(other, target, False)
-    bridged = draft_for(Blind(other, Strings(order.tolist())), target, False)
-    assert isinstance(bridged, BlindDraft)
+    bridged = draft_for(TextOnly(other, Strings(order.tolist())), target, False)
+    assert isinstance(bridged, TextOnlyDraft)
     loop = {"processor": Strings(range(VOCAB))}
-    there = drafted("llava", Blind(other, Strings(order.tolist())), **loop)
+    there = drafted("llava", TextOnly(other, Strings(order.tolist())), **loop)
     here = drafted("llava", same)
     assert (there.proposed, there.accepted) == (here.proposed, here.accepted)
 
@@ -450,7 +456,7 @@ def test_a_drafter_that_looks_needs_something_to_look_at() -> None:
     said = model.generate(**given, custom_generate=loop, max_new_tokens=UNITS, do_sample=False)
     assert said[0].tolist() == ordinary("llava", "image")
     assert "only the target's features were given" in loop.report.faults[0]
-    blind = mmspec.custom_generate(Blind(twin_of("llava")), gamma=4)
+    blind = mmspec.custom_generate(TextOnly(twin_of("llava")), gamma=4)
     model.generate(**given, custom_generate=blind, max_new_tokens=UNITS, do_sample=False)
     assert not blind.report.faults
 
@@ -461,7 +467,7 @@ def test_a_drafter_that_looks_needs_something_to_look_at() -> None:
 @pytest.mark.parametrize("name", ["llava", "qwen2_vl"])
 def test_lookup_never_proposes_what_stands_for_an_image(name: str) -> None:
     target = Checkpoint.of(model_of(name))
-    never = target.family.reserved(target.model) | target.steps.stop_units
+    never = target.family.reserved(target.model) | target.steps.stop_tokens
     prompt = given_to(name, "images")["input_ids"][0].tolist()
     proposed = []
     for end in range(2, len(prompt)):  # the prompt once more, as far as the output has come
@@ -501,15 +507,15 @@ def test_several_are_spelled_with_a_plus_or_listed() -> None:
 def test_a_wrong_spelling_says_what_was_expected() -> None:
     target = Checkpoint.of(model_of("llava"))
     for spelling, expected in {
-        "thin:x:model": "expected thin:SHARE:MODEL",
-        "thin:0.5:": "names no model",
-        "blind:": "names no model",
+        "pruned:x:model": "expected pruned:SHARE:MODEL",
+        "pruned:0.5:": "names no model",
+        "text-only:": "names no model",
         "early-exit:": "expected early-exit:N",
         "overlap": "only recordings",
     }.items():
         with pytest.raises(OptionError, match=expected):
             draft_for(spelling, target, False)
     with pytest.raises(ModelError, match="no such directory"):
-        draft_for("blind:nowhere", target, False)
+        draft_for("text-only:nowhere", target, False)
     with pytest.raises(ModelError, match="1 to 2"):
         draft_for("early-exit:3", target, False)

@@ -91,10 +91,10 @@ def test_an_end_anywhere_in_a_block_ends_the_output(name: str) -> None:
 
 @every_family
 def test_no_more_units_than_asked_for(name: str) -> None:
-    for units in range(1 + turn(name) % 3, 7, 3):
-        asked = {"max_new_tokens": units, "eos_token_id": None}
+    for tokens in range(1 + turn(name) % 3, 7, 3):
+        asked = {"max_new_tokens": tokens, "eos_token_id": None}
         made = speculated(name, given(name), "hypothesis-right", hypothesis=said(name), **asked)
-        assert emitted(made.sequences, given(name)) == list(said(name)[:units])
+        assert emitted(made.sequences, given(name)) == list(said(name)[:tokens])
         assert made.report.finish_reason == "length"
 
 
@@ -262,12 +262,12 @@ def memory(target: Any, frozen: int) -> list[tuple[int, Tensor]]:
 def watched(name: str) -> Watched:
     """A copy of the model drafts; whatever lies behind the target's length is NaN."""
     model, twin, moved = model_of(name), twin_of(name), []
-    tower = family_of(name).towers[0]
+    encoder = family_of(name).encoder_names[0]
     before = attributes(model)
     with (
         counted(model) as runs,
         counted(twin) as drafters,
-        decoding(name, given(name, "images"), twin) as (session, account),
+        decoding(name, given(name, "images"), twin) as (session, stats),
     ):
         target = session._target
         kept = memory(target, target.state.frozen)
@@ -284,8 +284,8 @@ def watched(name: str) -> Watched:
         session.prefix.emitted,
         list(session.tally.trace),
         moved,
-        (runs[tower], drafters[tower]),
-        (account.encoder_runs, account.drafter_encoder_runs),
+        (runs[encoder], drafters[encoder]),
+        (stats.encoder_runs, stats.drafter_encoder_runs),
         [key for key in before if before[key] != after.get(key)] + [*(after.keys() - before)],
     )
 

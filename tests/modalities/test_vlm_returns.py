@@ -53,16 +53,16 @@ def test_an_encoder_run_before_the_loop_is_counted_and_timed(model: Any) -> None
 
 
 def test_a_run_that_began_before_it_was_watched_is_not_counted() -> None:
-    tower, clock = torch.nn.Sequential(torch.nn.Identity()), Clock(torch.device("cpu"))
+    encoder, clock = torch.nn.Sequential(torch.nn.Identity()), Clock(torch.device("cpu"))
     with ExitStack() as stack:
-        early = stack.enter_context(watched([tower], clock))
+        early = stack.enter_context(watched([encoder], clock))
         late = []
-        hook = tower[0].register_forward_hook(
-            lambda *_: late.append(stack.enter_context(watched([tower], clock)))
+        hook = encoder[0].register_forward_hook(
+            lambda *_: late.append(stack.enter_context(watched([encoder], clock)))
         )
-        tower(torch.zeros(1))
+        encoder(torch.zeros(1))
         hook.remove()
-        tower(torch.zeros(1))
+        encoder(torch.zeros(1))
     assert (early.count, late[0].count) == (2, 1)
 
 

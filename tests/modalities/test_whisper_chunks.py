@@ -82,7 +82,7 @@ class TestParity:
         assert said.ids == in_turn.ids
         assert said.chunks == in_turn.chunks
         assert said.segments == in_turn.segments
-        assert said.unit_times == in_turn.unit_times
+        assert said.token_times == in_turn.token_times
         assert said.origins == in_turn.origins
         assert said.grounding is not None
         assert in_turn.grounding is not None
@@ -190,8 +190,8 @@ class TestWhole:
         kept = [u for chunk in said.chunks for u in chunk.ids[slice(*chunk.kept)]]
         assert list(said.ids) == kept == [u for part in said.segments for u in part.ids]
         assert len(said.origins) == len(said.ids)
-        for unit, origin in zip(said.ids, said.origins, strict=True):
-            assert unit in said.trace[origin.round_number].emitted
+        for token, origin in zip(said.ids, said.origins, strict=True):
+            assert token in said.trace[origin.round_number].emitted
         assert len(said.trace) == said.report.rounds
         assert said.report.encoder_runs >= len(said.chunks)
         assert all(0 <= part.start_s <= part.end_s <= 2.1 for part in said.segments)
@@ -201,10 +201,10 @@ class TestWhole:
         said = whole.transcribe(
             speech(7, 2.1), sampling_rate=RATE, language="en", word_timestamps=True, **CHUNK
         )
-        assert said.unit_times is not None
+        assert said.token_times is not None
         assert said.words is not None
-        assert len(said.unit_times) == len(said.ids)
-        assert max(said.unit_times) > 1.2
+        assert len(said.token_times) == len(said.ids)
+        assert max(said.token_times) > 1.2
         assert "".join(word.text for word in said.words).strip() == said.text
 
     def test_silence_between_and_at_the_end(self, loaded: Loaded) -> None:
@@ -279,7 +279,7 @@ class TestChunking:
 
 class TestTheExpectedHead:
     STEPS = WhisperSteps(
-        vocab_size=108, context=32, start=50, stop_units=frozenset({49}), no_timestamps=NO_TIMES
+        vocab_size=108, context=32, start=50, stop_tokens=frozenset({49}), no_timestamps=NO_TIMES
     )
 
     def head(self, start_s: float, *segments: Segment) -> list[int]:

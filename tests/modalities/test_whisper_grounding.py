@@ -49,11 +49,11 @@ def looked(
 def slow_log_probs(model: Any, mel: Tensor, ids: Sequence[int]) -> list[float]:
     """One full forward without any cache per unit, the law of the next one each."""
     found = []
-    for index, unit in enumerate(ids):
+    for index, token in enumerate(ids):
         read = torch.tensor([[*PROMPT, *ids[:index]]])
         with torch.no_grad():
             row = model(mel, decoder_input_ids=read, use_cache=False).logits[0, -1]
-        found.append(float(row.double().log_softmax(-1)[unit]))
+        found.append(float(row.double().log_softmax(-1)[token]))
     return found
 
 

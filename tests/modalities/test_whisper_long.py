@@ -23,7 +23,7 @@ from mmspec.modalities.whisper.checkpoint import Whisper
 from mmspec.modalities.whisper.decode import Recognition
 from mmspec.modalities.whisper.draft import ModelDraft
 from mmspec.modalities.whisper.fallback import Fallback, Verdict
-from mmspec.modalities.whisper.hypothesis_cursor import FAR_RUN, NEAR, Expected
+from mmspec.modalities.whisper.hypothesis_cursor import FAR_RUN, NEAR, HypothesisCursor
 from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.modalities.whisper.stable_tokens import StableTokens
 from mmspec.target import Pass
@@ -236,7 +236,7 @@ def test_segments_have_times_of_the_recording() -> None:
     assert starts == sorted(starts)
     assert starts[-1] > LONG_S - 1.1
     assert all(part.start_s <= part.end_s <= LONG_S for part in said.segments)
-    assert tuple(unit for part in said.segments for unit in part.ids) == said.ids
+    assert tuple(token for part in said.segments for token in part.ids) == said.ids
 
 
 def test_what_a_config_says_holds() -> None:
@@ -400,7 +400,7 @@ class TestStreaming:
                 if self.expects_prompt:
                     self.prompts += 1
                 else:
-                    self.ids += [unit for unit in value.flatten().tolist() if unit != EOS]
+                    self.ids += [token for token in value.flatten().tolist() if token != EOS]
                 self.expects_prompt = False
 
             def end(self) -> None:
@@ -422,11 +422,11 @@ class TestHypothesis:
     ) -> None:
         name = "shown" if shown else "plain"
         for timed in (False, True):
-            units = [u for u in reference(name) if timed or u < FIRST_TIME]
+            tokens = [u for u in reference(name) if timed or u < FIRST_TIME]
             said = heard(
                 recogniser(of(name), "hypothesis"),
                 with_pauses(),
-                hypothesis=change(units),
+                hypothesis=change(tokens),
                 **SCENARIOS[name][1],
             )
             assert said.ids == reference(name)
@@ -449,8 +449,8 @@ class TestHypothesis:
 
     def test_the_place_is_kept_through_what_is_missing_or_too_much(self) -> None:
         steps = recogniser(five).descriptor
-        text = [unit % 40 for unit in range(0, 7 * 300, 7)]
-        told = Expected([*text[:100], *[44] * 3 * NEAR, *text[100:]], steps)
+        text = [token % 40 for token in range(0, 7 * 300, 7)]
+        told = HypothesisCursor([*text[:100], *[44] * 3 * NEAR, *text[100:]], steps)
         assert told.ahead(timestamps=True) == [FIRST_TIME, *text[:CONTEXT]]
         told.consume([FIRST_TIME, *text[:50], FIRST_TIME + 9])
         assert told.ahead(timestamps=False) == text[50 : 50 + CONTEXT]
@@ -463,7 +463,7 @@ class TestHypothesis:
     def test_times_of_expected_ids_count(self) -> None:
         steps = recogniser(five).descriptor
         ids = [FIRST_TIME, 4, 5, FIRST_TIME + 7, FIRST_TIME + 7, FIRST_TIME, 6, FIRST_TIME + 4]
-        told = Expected(ids, steps)
+        told = HypothesisCursor(ids, steps)
         told.consume(ids[:5])
         assert told.ahead(timestamps=True) == ids[5:]
 
@@ -527,7 +527,7 @@ class TestSecondLook:
         run = recognition(recogniser(five, "early-exit:1"), second_look=look, **SHOWN)
         said = run.run()
         assert said.ids == reference("shown")
-        assert tuple(unit for window in seen for unit in window[0]) == said.ids
+        assert tuple(token for window in seen for token in window[0]) == said.ids
         assert len(seen) == said.report.encoder_runs
         assert [window[1] for window in seen] == sorted({window[1] for window in seen})
         assert all(window[2] == 100 for window in seen if window[1] < LONG_S - 1)

@@ -18,8 +18,8 @@ FIRST_TIME = 1000
 CHUNK_S, OVERLAP_S = 10.0, 2.5
 
 
-def is_time(unit: int) -> bool:
-    return unit >= FIRST_TIME
+def is_time(token: int) -> bool:
+    return token >= FIRST_TIME
 
 
 def mark(second: float) -> int:
@@ -60,13 +60,13 @@ def heard(
     """
     pieces = []
     for start, end in spans(said[-1][0] + 0.5):
-        inside = [(second, unit) for second, unit in said if start <= second < end]
+        inside = [(second, token) for second, token in said if start <= second < end]
         if errors is not None:
             shared = overlaps(said)
             inside = [
                 one
-                for second, unit in inside
-                for one in _misheard(second, unit, any(a <= second < b for a, b in shared), errors)
+                for second, token in inside
+                for one in _misheard(second, token, any(a <= second < b for a, b in shared), errors)
             ]
         if kind == "segments":
             segments = tuple(
@@ -75,24 +75,24 @@ def heard(
                     part[-1][0] + 0.2,
                     (
                         mark(part[0][0] - start),
-                        *(unit for _, unit in part),
+                        *(token for _, token in part),
                         mark(part[-1][0] + 0.2 - start),
                     ),
                 )
                 for part in (inside[i : i + 6] for i in range(0, len(inside), 6))
             )
         else:
-            segments = (Segment(start, end, tuple(unit for _, unit in inside)),)
+            segments = (Segment(start, end, tuple(token for _, token in inside)),)
         times = tuple(second for second, _ in inside) if kind == "words" else None
         pieces.append(Piece(start, end, segments, times))
     return pieces
 
 
 def _misheard(
-    second: float, unit: int, shared: bool, errors: random.Random
+    second: float, token: int, shared: bool, errors: random.Random
 ) -> list[tuple[float, int]]:
-    right = [(second, unit)]
-    wrong = ([(second, 901)], [], [*right, (second, unit)])
+    right = [(second, token)]
+    wrong = ([(second, 901)], [], [*right, (second, token)])
     return errors.choice([*wrong, *[right] * 6]) if shared else right
 
 
@@ -138,14 +138,14 @@ class TestWhole:
         pieces = heard(said, kind)
         assert len(pieces) > 2
         merged = merge(pieces, is_time)
-        assert text_of(merged) == [unit for _, unit in said]
+        assert text_of(merged) == [token for _, token in said]
         assert ids_of(merged, pieces) == [u for s in merged.segments for u in s.ids]
 
     @pytest.mark.parametrize("seed", range(8))
     def test_words_that_are_repeated_over_and_over(self, seed: int) -> None:
         """Where times are known, a refrain isn't taken for the same words."""
         said = spoken(seed, alike=3)
-        assert text_of(merge(heard(said, "words"), is_time)) == [unit for _, unit in said]
+        assert text_of(merge(heard(said, "words"), is_time)) == [token for _, token in said]
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("seed", range(12))
@@ -155,7 +155,7 @@ class TestWhole:
         outside = [u for second, u in said if not any(a <= second < b for a, b in shared)]
         merged = text_of(merge(heard(said, kind, random.Random(seed)), is_time))
         rest = iter(merged)
-        assert all(unit in rest for unit in outside), "in order, none missing"
+        assert all(token in rest for token in outside), "in order, none missing"
         assert len(merged) < len(said) + 12 * len(shared)
 
     @pytest.mark.parametrize("kind", KINDS)
@@ -221,12 +221,12 @@ class TestEdges:
 
     def test_more_than_half_in_common(self) -> None:
         """Three chunks share a stretch; what the second left to the first isn't taken back."""
-        units = list(range(60))
+        tokens = list(range(60))
         pieces = [
-            Piece(start, start + 10, (Segment(start, start + 10, tuple(units[a : a + 30])),))
+            Piece(start, start + 10, (Segment(start, start + 10, tuple(tokens[a : a + 30])),))
             for start, a in ((0, 0), (3, 10), (6, 20), (9, 30))
         ]
-        assert text_of(merge(pieces, is_time)) == units
+        assert text_of(merge(pieces, is_time)) == tokens
 
 
 class TestSegments:

@@ -192,12 +192,12 @@ class Counting(LogitsProcessor):
         self.length = 0
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        for unit in input_ids[0, self.length :].tolist():
-            self.counts[unit] = self.counts.get(unit, 0) + 1
+        for token in input_ids[0, self.length :].tolist():
+            self.counts[token] = self.counts.get(token, 0) + 1
         self.length = input_ids.shape[1]
         scores = scores.clone()
-        for unit, count in self.counts.items():
-            scores[:, unit] -= 0.8 * count
+        for token, count in self.counts.items():
+            scores[:, token] -= 0.8 * count
         return scores
 
 
@@ -215,11 +215,11 @@ class EveryThird(LogitsProcessor):
 
 
 class StopAt(StoppingCriteria):
-    def __init__(self, unit: int) -> None:
-        self.unit = unit
+    def __init__(self, token: int) -> None:
+        self.token = token
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
-        return input_ids[:, -1] == self.unit
+        return input_ids[:, -1] == self.token
 
 
 class StopAfterCalls(StoppingCriteria):

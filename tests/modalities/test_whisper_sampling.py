@@ -101,7 +101,7 @@ LAW_OPTIONS: dict[str, Any] = {
     "temperature": 1.5,
     "repetition_penalty": 1.2,
     "max_new_tokens": LENGTH,
-    "suppress_tokens": [unit for unit in range(VOCAB) if unit not in ALLOWED],
+    "suppress_tokens": [token for token in range(VOCAB) if token not in ALLOWED],
     "begin_suppress_tokens": [EOS],
 }
 
@@ -118,14 +118,14 @@ def exact_law() -> Tensor:
         ids = torch.tensor([[*prompt, *prefix]])
         with torch.no_grad():
             row = model(features(), decoder_input_ids=ids, use_cache=False).logits[0, -1].double()
-        for unit in {*prompt, *prefix}:
-            row[unit] = row[unit] * 1.2 if row[unit] < 0 else row[unit] / 1.2
+        for token in {*prompt, *prefix}:
+            row[token] = row[token] * 1.2 if row[token] < 0 else row[token] / 1.2
         conditional[prefix] = (row[list(ALLOWED)] / 1.5).softmax(-1)
     return torch.tensor(
         [
             math.prod(
-                float(conditional[outcome[:at]][ALLOWED.index(unit)])
-                for at, unit in enumerate(outcome)
+                float(conditional[outcome[:at]][ALLOWED.index(token)])
+                for at, token in enumerate(outcome)
             )
             for outcome in OUTCOMES
         ],

@@ -82,8 +82,8 @@ class TestBlocks:
         target.score(PROMPT, keep=1)
         for last in range(len(BLOCK)):
             seen = []
-            for unit in (3, 44, 90):
-                block = [*BLOCK[:last], unit, *BLOCK[last + 1 :]]
+            for token in (3, 44, 90):
+                block = [*BLOCK[:last], token, *BLOCK[last + 1 :]]
                 seen.append(target.score(block, keep=len(block)))
                 target.state.rollback(len(PROMPT))
             for rows in seen[1:]:
@@ -151,14 +151,14 @@ class TestConditioning:
         whole_round = Session.steps
 
         def watched(session: Session) -> Any:
-            units = yield from whole_round(session)
+            tokens = yield from whole_round(session)
             cache = session._target.state.cache
             for layer in cache.cross_attention_cache.layers:  # type: ignore[attr-defined]
                 for tensor in (layer.keys, layer.values):
                     seen.add((tensor.data_ptr(), tensor.shape[2]))
             for layer in cache.self_attention_cache.layers:  # type: ignore[attr-defined]
                 growing.add(layer.keys.data_ptr())
-            return units
+            return tokens
 
         monkeypatch.setattr(Session, "steps", watched)
         model = shared()

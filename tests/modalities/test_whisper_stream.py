@@ -22,7 +22,7 @@ from mmspec.modalities.media.audio import load_audio
 from mmspec.modalities.media.audio_buffer import AudioBuffer
 from mmspec.modalities.whisper.decode import Recognition
 from mmspec.modalities.whisper.local_agreement import HeardWord, LocalAgreement
-from mmspec.modalities.whisper.no_speech import no_speech_unit, overheard
+from mmspec.modalities.whisper.no_speech import no_speech_token, with_no_speech_row
 from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.modalities.whisper.stream import GRID
 from mmspec.modalities.whisper.stream_record import Decode, Spoken, Update, joined
@@ -59,10 +59,10 @@ def generated(audio: np.ndarray, decode: Decode, seed: int = 1, **asked: Any) ->
     features = processor(buffer, sampling_rate=RATE, return_tensors="pt").input_features
     asked = {"language": "en", "return_timestamps": True} | asked
     ids = shared(seed).generate(features, **asked)[0].tolist()
-    return tuple(unit for unit in ids if unit != EOS)
+    return tuple(token for token in ids if token != EOS)
 
 
-def check_laws(updates: Sequence[Update], audio: np.ndarray, **asked: Any) -> None:
+def check_distributions(updates: Sequence[Update], audio: np.ndarray, **asked: Any) -> None:
     """What holds of every stream of the tiny model."""
     committed, heard_until = "", 0.0
     for update in updates:
@@ -87,7 +87,7 @@ class TestChunks:
         self, seed: int, chunk_s: float
     ) -> None:
         audio = speech(seed=seed, seconds=2.3)
-        check_laws(heard(cut(audio, chunk_s), seed), audio, seed=seed)
+        check_distributions(heard(cut(audio, chunk_s), seed), audio, seed=seed)
 
     def test_a_sample_at_a_time_is_the_same_as_ten_milliseconds(self) -> None:
         audio = speech(seconds=0.5)
@@ -98,7 +98,7 @@ class TestChunks:
     @pytest.mark.parametrize("seconds", [1 / RATE, 0.1, 1.0, 2.3])
     def test_short_streams_whole_windows_and_several(self, seconds: float) -> None:
         audio = speech(seconds=2.3)[: round(seconds * RATE)]
-        check_laws(heard(cut(audio, 0.2)), audio)
+        check_distributions(heard(cut(audio, 0.2)), audio)
 
     def test_a_stream_without_audio(self) -> None:
         for chunks in ([], [np.zeros(0)]):
@@ -122,7 +122,7 @@ class TestChunks:
     def test_silence_and_noise(self, level: float) -> None:
         noise = np.random.default_rng(3).standard_normal(round(2.5 * RATE))
         audio = (level * noise[: round(1.3 * RATE)]).astype(np.float32)
-        check_laws(heard(cut(audio, 0.2)), audio)
+        check_distributions(heard(cut(audio, 0.2)), audio)
 
 
 class TestDrafting:
@@ -140,8 +140,8 @@ class TestDrafting:
     def test_the_hypothesis_is_what_was_heard_last(self) -> None:
         updates = heard(cut(speech(seconds=0.9), 0.3), step_s=0.3)
         for before, after in itertools.pairwise(decodes_of(updates)):
-            text = [unit for unit in before.ids if unit < EOS]
-            assert [unit for unit in after.hypothesis if unit < EOS] == text
+            text = [token for token in before.ids if token < EOS]
+            assert [token for token in after.hypothesis if token < EOS] == text
             assert after.hypothesis[-1] == EOS
 
 
@@ -150,7 +150,7 @@ class TestTrimming:
         audio = speech(seconds=2.6)
         audio[14_400:14_800] = 0
         updates = heard(cut(audio, 0.25), timestamps=False, step_s=0.25)
-        check_laws(updates, audio, return_timestamps=False)
+        check_distributions(updates, audio, return_timestamps=False)
         starts = [round(decode.start_s * RATE) for decode in decodes_of(updates)]
         first = next(start for start in starts if start)
         assert 14_400 - 2 * GRID <= first <= 14_800
@@ -158,7 +158,7 @@ class TestTrimming:
     @pytest.mark.parametrize("trim_s", [0.3, 1.0])
     def test_when_the_buffer_is_cut_is_an_option(self, trim_s: float) -> None:
         audio = speech(seconds=2.2)
-        check_laws(heard(cut(audio, 0.3), trim_s=trim_s, step_s=0.3), audio)
+        check_distributions(heard(cut(audio, 0.3), trim_s=trim_s, step_s=0.3), audio)
 
     def test_committed_text_before_the_buffer_is_the_prompt(self) -> None:
         audio = speech(seconds=2.1)
@@ -168,7 +168,7 @@ class TestTrimming:
         assert any(decode.previous not in (None, "th in") for decode in decodes)
         off = heard(cut(audio, 0.3), prompt="th in", step_s=0.3, condition_on_committed=False)
         assert {decode.previous for decode in decodes_of(off)} == {"th in"}
-        check_laws(updates, audio)
+        check_distributions(updates, audio)
 
 
 class TestResampling:
@@ -195,7 +195,7 @@ class TestResampling:
             audio.add(piece, rate)
         audio.finish()
         session = recogniser().live(step_s=0.2, language="en")
-        check_laws(list(session.run(chunks, rate)), audio.between(0, audio.end))
+        check_distributions(list(session.run(chunks, rate)), audio.between(0, audio.end))
 
 
 class TestFaults:
@@ -334,7 +334,7 @@ class TestNoSpeech:
         features = whole.processor(samples, sampling_rate=RATE, return_tensors="pt").input_features
         asked = TranscriptionRequest(language=language, prompt="th")
         recognition = Recognition(whole._pair, lambda heard: heard.features(samples), asked, 0.5)
-        run_alone(overheard(recognition.steps(), START, 7, noted))
+        run_alone(with_no_speech_row(recognition.steps(), START, 7, noted))
         previous = whole.processor.get_prompt_ids("th").tolist()
         before = [] if language is None else previous
         with torch.no_grad():
@@ -347,7 +347,7 @@ class TestNoSpeech:
         )
 
     def test_a_tokenizer_without_the_mark(self) -> None:
-        assert no_speech_unit(recogniser().checkpoint) is None
+        assert no_speech_token(recogniser().checkpoint) is None
 
     def test_where_nobody_speaks_no_text_comes_and_no_audio_is_kept(self) -> None:
         audio = np.random.default_rng(0).standard_normal(RATE * 11).astype(np.float32) / 10

@@ -59,7 +59,7 @@ def test_D4_rows_are_those_of_each_block_alone(attention: str, packed: bool) -> 
         target.state.poison_unused()
     want = [one.run() for one in passes(alone)]
     asked = passes(together)
-    got = asked[0].run_together(asked)
+    got = asked[0].run_batched(asked)
     for ours, theirs, mine, yours in zip(got, want, together, alone, strict=True):
         assert ours.shape == theirs.shape
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
@@ -83,7 +83,7 @@ def test_rows_of_one_decoder_take_one_forward(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(layer, "forward", counted)
     asked = passes(targets)
-    asked[0].run_together(asked)
+    asked[0].run_batched(asked)
     assert seen == [sum(len(ids) for ids, _, _ in BLOCKS)], "one row of units, nothing padded"
     for target in targets:
         target.close()
@@ -92,7 +92,7 @@ def test_rows_of_one_decoder_take_one_forward(monkeypatch: pytest.MonkeyPatch) -
 def test_targets_of_two_decoders_do_not_mix() -> None:
     one, other = opened(tiny(1), True), opened(tiny(2), True)
     mixed = passes([one[0], other[1], one[2], other[3]])
-    got = mixed[0].run_together(mixed)
+    got = mixed[0].run_batched(mixed)
     again_one, again_other = opened(tiny(1), True), opened(tiny(2), True)
     apart = passes([again_one[0], again_other[1], again_one[2], again_other[3]])
     for ours, single in zip(got, apart, strict=True):
@@ -104,7 +104,7 @@ def test_targets_of_two_decoders_do_not_mix() -> None:
 def test_windows_are_encoded_together() -> None:
     whisper = Whisper.of(shared())
     works = [Encoding(whisper, features(seed), Clock(CPU)) for seed in range(3)]
-    together = works[0].run_together(works)
+    together = works[0].run_batched(works)
     for work, states in zip(works, together, strict=True):
         torch.testing.assert_close(states, work.run(), rtol=1e-4, atol=1e-5)
 

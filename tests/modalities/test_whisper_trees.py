@@ -38,11 +38,11 @@ def opened(model: Any, packed: bool) -> DecoderTarget:
 
 
 def branch(node: int) -> list[int]:
-    units: list[int] = []
+    tokens: list[int] = []
     while node >= 0:
-        units.append(IDS[node])
+        tokens.append(IDS[node])
         node = PARENTS[node]
-    return units[::-1]
+    return tokens[::-1]
 
 
 @pytest.mark.parametrize(("attention", "packed"), MODES)
@@ -81,20 +81,20 @@ def test_an_attention_kernel_that_takes_no_mask_takes_no_trees() -> None:
 def test_words_begin_with_a_space_and_behind_a_hyphen() -> None:
     pieces = ["Ġthe", "an", "Ġ", "in", "Ġb", "-", "c", "ed", ",", "<|endoftext|>", "<|0.02|>"]
     processor = tiny_processor(pieces=(*TEXT_PIECES[:-2], "-", ","))
-    units = processor.tokenizer.convert_tokens_to_ids(pieces)
-    begins = Whisper.of(shared(), processor).word_beginnings(units)
+    tokens = processor.tokenizer.convert_tokens_to_ids(pieces)
+    begins = Whisper.of(shared(), processor).word_beginnings(tokens)
     assert begins is not None
     assert [piece for piece, begin in zip(pieces, begins, strict=True) if not begin] == [
         *("an", "in", "ed")
     ]
-    assert Whisper.of(shared()).word_beginnings(units) is None
+    assert Whisper.of(shared()).word_beginnings(tokens) is None
 
 
 def spoilt(ids: list[int], seed: int) -> list[int]:
     chance = random.Random(seed)
     made: list[int] = []
-    for unit in ids:
-        made += chance.choice(([unit], [unit], [unit], [chance.randrange(49)], [], [7, unit]))
+    for token in ids:
+        made += chance.choice(([token], [token], [token], [chance.randrange(49)], [], [7, token]))
     return made
 
 

@@ -236,7 +236,7 @@ class TestRereading:
         _, target, _ = opened(shared(), features())
         with closing(target):
             target.score(self.PROMPT, 1)
-            with closing(target.beside()) as again:
+            with closing(target.fork()) as again:
                 again.score([*self.PROMPT, *self.IDS], 1)
                 for layer in range(3):
                     kept, used = (one.state.conditioning(layer) for one in (target, again))
@@ -269,7 +269,7 @@ class TestPlaces:
     def test_a_time_that_opens_a_segment_stands_where_it_says(self) -> None:
         segments = [Segment(0.5, 2.0, (9, 1)), Segment(2.1, 3.0, (1, 9)), Segment(2.9, 4.0, (9,))]
         spans = [(1.0, 1.5), (1.5, 1.9), (2.2, 2.4), (2.4, 3.0), (3.5, 3.6)]
-        found = within_segments(segments, spans, lambda unit: unit == 9)
+        found = within_segments(segments, spans, lambda token: token == 9)
         want = [[(0.5, 1.5), (1.5, 1.9)], [(2.2, 2.4), (2.4, 3.0)], [(3.0, 3.6)]]
         assert found == want  # the last one begins no earlier than what was before it ends
 
@@ -289,7 +289,7 @@ def grouped(text: str, language: str | None) -> list[str]:
     ids = tokenizer(text, add_special_tokens=False).input_ids
     spans = [(float(index), index + 1.0) for index in range(len(ids))]
     words = words_of(sample(), ids, spans, language)
-    assert [unit for word in words for unit in word.ids] == ids
+    assert [token for word in words for token in word.ids] == ids
     assert "".join(word.text for word in words) == text
     position = 0
     for word in words:
@@ -322,7 +322,7 @@ class TestWords:
         ids = [FIRST_TIME, 32, 3, NO_TIMES, 4, FIRST_TIME + 9, FIRST_TIME + 9, 36, EOS]
         spans = [(float(index), index + 1.0) for index in range(len(ids))]
         words = words_of(whisper, ids, spans, "en")
-        assert [unit for word in words for unit in word.ids] == [32, 3, 4, 36]
+        assert [token for word in words for token in word.ids] == [32, 3, 4, 36]
         assert words[0].start_s == 0.0  # the time that opens the segment takes none
         assert words[-1].start_s == 7.0
 

@@ -148,7 +148,7 @@ def tiny_processor(bins: int = BINS, seconds: int = 1, pieces: tuple[str, ...] =
     names += ["<|startofprev|>", "<|translate|>", "<|notimestamps|>"]
     names += [f"<|{0.02 * step:.2f}|>" for step in range(POSITIONS + 1)]
     text = [*(pieces or TEXT_PIECES)]
-    vocabulary = {piece: unit for unit, piece in enumerate([*text, *names])}
+    vocabulary = {piece: token for token, piece in enumerate([*text, *names])}
     merges = [pair for pair in MERGES if "".join(pair) in vocabulary]
     tokenizer = WhisperTokenizer(
         vocab=vocabulary,

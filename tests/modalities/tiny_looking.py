@@ -39,11 +39,11 @@ def tokenizer(
     characters: str | list[str] = CHARACTERS, image: str = "<|image_pad|>"
 ) -> PreTrainedTokenizerFast:
     """An id per character, in the order of the tiny models' words."""
-    marks = {image if mark == "<|image_pad|>" else mark: unit for mark, unit in MARKS.items()}
+    marks = {image if mark == "<|image_pad|>" else mark: token for mark, token in MARKS.items()}
     vocabulary = {**marks, **dict(zip(characters, WORDS, strict=False))}
-    for unit in range(tiny_prefix.VOCAB):
-        if unit not in vocabulary.values():
-            vocabulary[f"<unused{unit}>"] = unit
+    for token in range(tiny_prefix.VOCAB):
+        if token not in vocabulary.values():
+            vocabulary[f"<unused{token}>"] = token
     core = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=None))
     core.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(

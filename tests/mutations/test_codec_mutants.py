@@ -201,8 +201,8 @@ def time_before_codebooks(patch: Patch) -> None:
 
 
 def marks_clipped(patch: Patch) -> None:
-    def mutant(self: Codebook, unit: int, where: str = "") -> int:
-        return min(max(unit - self.first, 0), self.codes - 1)
+    def mutant(self: Codebook, token: int, where: str = "") -> int:
+        return min(max(token - self.first, 0), self.codes - 1)
 
     patch.setattr(Codebook, "code_of", mutant)
 

@@ -22,7 +22,7 @@ from mmspec.engine.frames import (
     FrameProcessors,
     FrameSampler,
 )
-from mmspec.engine.frames.lawless import Lawless
+from mmspec.engine.frames.undefined_scores import UndefinedScores
 from mmspec.errors import ModelError
 from mmspec.prefix import Frame, FramePrefix
 from mmspec.proposals.frames import FrameModelDrafter, HeadsDrafter, LookupDrafter
@@ -325,7 +325,7 @@ def last_frame_drafted_behind_twice(patch: Patch) -> None:
 
 def end_in_any_codebook(patch: Patch) -> None:
     def mutant(self: DelayedLayout, frame: Frame) -> bool:
-        return self._frames is None and not self._steps.stop_units.isdisjoint(frame)
+        return self._frames is None and not self._steps.stop_tokens.isdisjoint(frame)
 
     patch.setattr(DelayedLayout, "_is_end", mutant)
 
@@ -379,9 +379,9 @@ def proposals_handed_on(patch: Patch) -> None:
 def frames_handed_on_before_they_are_cut(patch: Patch) -> None:
     real, stream = Session._showing, Session._stream
 
-    def showing(self: Session, units: Any) -> Any:
-        stream(self, units)
-        return real(self, units)
+    def showing(self: Session, tokens: Any) -> Any:
+        stream(self, tokens)
+        return real(self, tokens)
 
     patch.setattr(Session, "_showing", showing)
     patch.setattr(Session, "_stream", lambda self, emitted: None)
@@ -420,22 +420,22 @@ def lookup_one_frame_late(patch: Patch) -> None:
 
 
 def what_was_drawn_not_looked_at(patch: Patch) -> None:
-    patch.setattr(Lawless, "check", lambda self, decision, start: None)
+    patch.setattr(UndefinedScores, "check", lambda self, decision, start: None)
 
 
 def rows_behind_the_draft_not_looked_at(patch: Patch) -> None:
-    check = Lawless.check
+    check = UndefinedScores.check
 
     def taught_only(self: Any, decision: Any, start: int) -> None:
         self._asked.clear()
         check(self, decision, start)
 
-    patch.setattr(Lawless, "check", taught_only)
+    patch.setattr(UndefinedScores, "check", taught_only)
 
 
 def named_by_its_place_in_the_round(patch: Patch) -> None:
-    check = Lawless.check
-    patch.setattr(Lawless, "check", lambda self, decision, start: check(self, decision, 0))
+    check = UndefinedScores.check
+    patch.setattr(UndefinedScores, "check", lambda self, decision, start: check(self, decision, 0))
 
 
 MUTANTS: list[Mutant] = [

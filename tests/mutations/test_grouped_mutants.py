@@ -16,7 +16,7 @@ from mmspec.acceptance.frames.chance import Chance
 from mmspec.acceptance.frames.grouped import Coarse
 from mmspec.acceptance.groups import Groups, similar
 from mmspec.engine import Sampling
-from mmspec.engine.lossy import Approximating
+from mmspec.engine.lossy import LossyLedger
 from mmspec.engine.stats import RequestStats
 from mmspec.factorizations import Codebook
 from mmspec.report.report import Report
@@ -200,7 +200,7 @@ def forbidden_codes_are_kept_for_their_group(patch: Patch) -> None:
 
 
 def steps_are_not_counted(patch: Patch) -> None:
-    patch.setattr(Approximating, "spent", lambda self, emitted: ())
+    patch.setattr(LossyLedger, "spent", lambda self, emitted: ())
 
 
 def distances_are_not_counted(patch: Patch) -> None:

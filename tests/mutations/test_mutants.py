@@ -90,7 +90,7 @@ def every_branch_is_processed_at_its_own_prefix() -> None:
         row[(ids[-1] + 3) % V] += 9.0
         return row
 
-    bias = {(unit, (unit + 3) % V): 9.0 for unit in range(V)}
+    bias = {(token, (token + 3) % V): 9.0 for token in range(V)}
     processors = [SequenceBiasLogitsProcessor(bias)]
     plain = ordinary(toy_law(0), max_length=LONG, processors=processors)
     for branches in (2, 3):
@@ -110,7 +110,7 @@ def a_copy_is_accepted_and_fed_once() -> None:
     drafter = perfect(law)
     run = decode(law, drafter, 4, max_length=LONG)
     model: Any = drafter.model
-    fed = [unit for block in model.blocks for unit in block]
+    fed = [token for block in model.blocks for token in block]
     expect(run.tally.accepted == run.tally.proposed > 0, "a copy of the target was rejected")
     expect(fed == list(run.session.prefix.ids)[: len(fed)], "the drafter was fed other units")
 
@@ -149,8 +149,8 @@ class Presence(LogitsProcessor):
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         self.counts[int(input_ids[0, -1])] += 1
         scores = scores.clone()
-        for unit, count in self.counts.items():
-            scores[0, unit] -= 2.0 * count
+        for token, count in self.counts.items():
+            scores[0, token] -= 2.0 * count
         return scores
 
 
@@ -181,8 +181,8 @@ def stops_are_where_ordinary_decoding_stops() -> None:
     law = toy_law(0)
     for offset in range(8):
         stop = ordinary(law, max_length=LONG).ids[offset]
-        plain = ordinary(law, max_length=LONG, stop_units=[stop])
-        run = decode(law, perfect(law), 4, max_length=LONG, stop_units=[stop])
+        plain = ordinary(law, max_length=LONG, stop_tokens=[stop])
+        run = decode(law, perfect(law), 4, max_length=LONG, stop_tokens=[stop])
         expect(run.ids == plain.ids, "the output goes on behind a stop unit")
 
 
@@ -406,8 +406,8 @@ def accepted_units_replayed_one_by_one(patch: Patch) -> None:
         start = len(self.prefix) - 1
         real(self, done, tree=tree)
         self._target.state.rollback(start)
-        for unit in self.prefix.ids[start:-1]:
-            self._target.score([unit], keep=1)
+        for token in self.prefix.ids[start:-1]:
+            self._target.score([token], keep=1)
 
     patch.setattr(Session, "_commit", mutant)
 
@@ -462,19 +462,19 @@ def rollback_one_short(patch: Patch) -> None:
 def stop_check_on_the_last_unit_only(patch: Patch) -> None:
     real = Stops.cut
 
-    def mutant(self: Stops, prefix: Any, units: Sequence[int], scores: Any = None) -> Any:
-        kept, reason = real(self, prefix, units, scores)
-        return (kept, reason) if kept == len(units) else (len(units), None)
+    def mutant(self: Stops, prefix: Any, tokens: Sequence[int], scores: Any = None) -> Any:
+        kept, reason = real(self, prefix, tokens, scores)
+        return (kept, reason) if kept == len(tokens) else (len(tokens), None)
 
     patch.setattr(Stops, "cut", mutant)
-    patch.setattr(Proposal, "until", lambda self, stop_units: self)
+    patch.setattr(Proposal, "until", lambda self, stop_tokens: self)
 
 
 def bonus_not_counted_in_the_limit(patch: Patch) -> None:
     real = Stops._reason
 
-    def mutant(self: Stops, prefix: Any, length: int, unit: int, scores: Any) -> Any:
-        return real(self, prefix, length - 1, unit, scores)
+    def mutant(self: Stops, prefix: Any, length: int, token: int, scores: Any) -> Any:
+        return real(self, prefix, length - 1, token, scores)
 
     patch.setattr(Stops, "_reason", mutant)
 
@@ -568,8 +568,8 @@ def every_branch_processed_at_the_first_one(patch: Patch) -> None:
 
     def mutant(self: Proposal) -> Any:
         trunk = next(iter(real(self)), ([], []))[0]
-        for units, chain in real(self):
-            yield (trunk * len(units))[: len(units)] or units, chain
+        for tokens, chain in real(self):
+            yield (trunk * len(tokens))[: len(tokens)] or tokens, chain
 
     patch.setattr(Proposal, "runs", mutant)
 
@@ -587,8 +587,8 @@ def last_branch_wins(patch: Patch) -> None:
     def mutant(choices: Sequence[int], ids: Sequence[int], parents: Sequence[int]) -> Any:
         path = [
             node
-            for node, (unit, parent) in enumerate(zip(ids, parents, strict=True))
-            if parent == -1 and unit != choices[0]
+            for node, (token, parent) in enumerate(zip(ids, parents, strict=True))
+            if parent == -1 and token != choices[0]
         ]
         return tuple(path[-1:]), choices[path[-1] + 1 if path else 0]
 

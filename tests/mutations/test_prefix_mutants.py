@@ -112,7 +112,7 @@ def no_image_is_drafted() -> None:
     ids[0, -2:] = ids[0, at - 2 : at]
     with decoding("llava", prompt, drafting.NgramDraft) as (session, _):
         session.run()
-    drafted = [unit for done in session.tally.trace for unit in done.proposal]
+    drafted = [token for done in session.tally.trace for token in done.proposal]
     expect(MEDIA not in drafted, "an image was drafted")
 
 
@@ -140,8 +140,10 @@ def a_drafter_reads_what_it_has_no_embedding_for() -> None:
 
 @contextmanager
 def runs_of_towers(name: str, model: Any) -> Iterator[list[str]]:
-    towers, runs = adapter_for(model.config.model_type).FAMILY.encoders(model), list[str]()
-    hooks = [tower.register_forward_pre_hook(lambda *_: runs.append(name)) for tower in towers]
+    encoder_names, runs = adapter_for(model.config.model_type).FAMILY.encoders(model), list[str]()
+    hooks = [
+        encoder.register_forward_pre_hook(lambda *_: runs.append(name)) for encoder in encoder_names
+    ]
     try:
         yield runs
     finally:

@@ -14,7 +14,7 @@ from transformers import DynamicCache, StoppingCriteria
 
 from mmspec.errors import MMSpecError
 from mmspec.modalities.speech import csm_request
-from mmspec.modalities.speech.contract import Asked
+from mmspec.modalities.speech.contract import CodesRequest
 from mmspec.modalities.speech.higgs_audio import FAMILY
 from mmspec.modalities.speech.higgs_rows import BesideText
 from tests.modalities.speech import bed_csm, bed_higgs_audio
@@ -89,7 +89,7 @@ def begun_before_the_first_call(patch: Patch) -> None:
 
 
 def caches_unseen(patch: Patch) -> None:
-    patch.setattr(Asked, "__post_init__", lambda self: None)
+    patch.setattr(CodesRequest, "__post_init__", lambda self: None)
 
 
 def rows_uncounted(patch: Patch) -> None:

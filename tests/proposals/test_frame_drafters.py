@@ -206,8 +206,8 @@ def test_runs_of_no_frames_are_refused(shortest: int, longest: int) -> None:
 
 
 def pick_of(sampling: Sampling, order: str, prefix: FramePrefix) -> Pick:
-    chooser = FrameSampler(sampling, CPU, case(order).layout, K)
-    pick: Any = chooser.picker(FrameProcessors(None, K), prefix)
+    sampler = FrameSampler(sampling, CPU, case(order).layout, K)
+    pick: Any = sampler.picker(FrameProcessors(None, K), prefix)
     return pick
 
 

@@ -33,24 +33,24 @@ def text_law(seed: int) -> Callable[[Sequence[int]], Tensor]:
     return law
 
 
-def substitution(units: list[int], at: int, chance: random.Random) -> list[int]:
-    return [*units[:at], (units[at] + chance.randrange(1, WIDE)) % WIDE, *units[at + 1 :]]
+def substitution(tokens: list[int], at: int, chance: random.Random) -> list[int]:
+    return [*tokens[:at], (tokens[at] + chance.randrange(1, WIDE)) % WIDE, *tokens[at + 1 :]]
 
 
-def missing(units: list[int], at: int, chance: random.Random) -> list[int]:
-    return units[:at] + units[at + 1 :]
+def missing(tokens: list[int], at: int, chance: random.Random) -> list[int]:
+    return tokens[:at] + tokens[at + 1 :]
 
 
-def additional(units: list[int], at: int, chance: random.Random) -> list[int]:
-    return [*units[:at], chance.randrange(WIDE), *units[at:]]
+def additional(tokens: list[int], at: int, chance: random.Random) -> list[int]:
+    return [*tokens[:at], chance.randrange(WIDE), *tokens[at:]]
 
 
-def two_more(units: list[int], at: int, chance: random.Random) -> list[int]:
-    return additional(additional(units, at, chance), at, chance)
+def two_more(tokens: list[int], at: int, chance: random.Random) -> list[int]:
+    return additional(additional(tokens, at, chance), at, chance)
 
 
-def two_less(units: list[int], at: int, chance: random.Random) -> list[int]:
-    return units[:at] + units[at + 2 :]
+def two_less(tokens: list[int], at: int, chance: random.Random) -> list[int]:
+    return tokens[:at] + tokens[at + 2 :]
 
 
 ERRORS = (substitution, missing, additional)
@@ -140,12 +140,12 @@ def slow_alignments(
     return [(used, run(used, end)) for _, _, used in sorted(candidates)[:most]]
 
 
-@pytest.mark.parametrize("units", [2, 4, 30])
-def test_alignments_equal_the_slow_reference(units: int) -> None:
-    chance = random.Random(units)
+@pytest.mark.parametrize("tokens", [2, 4, 30])
+def test_alignments_equal_the_slow_reference(tokens: int) -> None:
+    chance = random.Random(tokens)
     for _ in range(150):
-        ahead = [chance.randrange(units) for _ in range(chance.randrange(0, 9))]
-        committed = [chance.randrange(units) for _ in range(chance.randrange(1, 8))]
+        ahead = [chance.randrange(tokens) for _ in range(chance.randrange(0, 9))]
+        committed = [chance.randrange(tokens) for _ in range(chance.randrange(1, 8))]
         if chance.random() < 0.5:
             committed = [*committed[:2], *ahead[chance.randrange(3) :]][:8] or [0]
         begins = [chance.random() < 0.6 for _ in ahead]
@@ -158,12 +158,12 @@ def planted(text: list[int], seed: int, rate: float = 0.06) -> list[int]:
     """A text with errors of the three kinds."""
     chance = random.Random(seed)
     made: list[int] = []
-    for unit in text:
+    for token in text:
         if chance.random() >= rate:
-            made.append(unit)
+            made.append(token)
         else:
             other = chance.randrange(WIDE)
-            made += chance.choice(([other], [], [other, unit]))
+            made += chance.choice(([other], [], [other, token]))
     return made
 
 

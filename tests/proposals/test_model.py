@@ -65,7 +65,7 @@ def test_a_perfect_drafter_is_never_advanced_twice() -> None:
     law = toy_law(0)
     drafter = perfect(law)
     run = decode(law, drafter, 4, max_length=LONG)
-    fed = [unit for block in modelled(drafter).blocks for unit in block]
+    fed = [token for block in modelled(drafter).blocks for token in block]
     assert fed == list(run.session.prefix.ids)[: len(fed)]
     assert drafter.forwards == modelled(drafter).forwards == len(modelled(drafter).blocks)
 
@@ -130,8 +130,8 @@ def test_drafting_stops_after_an_unsure_unit_and_keeps_it() -> None:
 def test_drafting_ends_at_a_stop_unit() -> None:
     law = toy_law(0)
     stop = ordinary(law, max_length=LONG).ids[2]
-    drafter = perfect(law, stop_units={stop})
-    run = decode(law, drafter, 10, max_length=LONG, stop_units=[stop])
+    drafter = perfect(law, stop_tokens={stop})
+    run = decode(law, drafter, 10, max_length=LONG, stop_tokens=[stop])
     assert drafter.forwards == run.tally.proposed == len(run.ids)
 
 
@@ -161,14 +161,14 @@ def test_E1_E2_a_family_with_other_padding_drafts(draft_size: int, sampling: Sam
 
         return law
 
-    def target_law(prefix: Sequence[int]) -> Tensor:
+    def target_distribution(prefix: Sequence[int]) -> Tensor:
         row = masked(V)(prefix)
         row[used:] = -50.0
         return row
 
     model = ToyTarget(masked(draft_size), vocab_size=draft_size)
     run = decode(
-        target_law,
+        target_distribution,
         ModelDrafter(model, PROMPT, SameVocabulary(V)),
         4,
         max_length=LONG,
@@ -176,9 +176,9 @@ def test_E1_E2_a_family_with_other_padding_drafts(draft_size: int, sampling: Sam
     )
     assert not run.tally.faults
     if not sampling.sample:
-        assert run.ids == ordinary(target_law, max_length=LONG).ids
+        assert run.ids == ordinary(target_distribution, max_length=LONG).ids
     if sampling.seed is not None:
-        assert run.ids == ordinary(target_law, max_length=LONG, seed=sampling.seed).ids
+        assert run.ids == ordinary(target_distribution, max_length=LONG, seed=sampling.seed).ids
     assert max(run.ids) < used
     if draft_size == used:
         assert run.tally.accepted == run.tally.proposed, "but for the padding it is a copy"
@@ -195,9 +195,9 @@ def bridge() -> VocabularyBridge:
 
 
 def test_E3_a_unit_becomes_the_same_string_and_nothing_else() -> None:
-    strings = {unit: string for string, unit in DRAFT_STRINGS.items()}
-    for string, unit in TARGET_STRINGS.items():
-        spelled = bridge().to_draft(unit)
+    strings = {token: string for string, token in DRAFT_STRINGS.items()}
+    for string, token in TARGET_STRINGS.items():
+        spelled = bridge().to_draft(token)
         joined = "".join(strings[piece] for piece in spelled)
         assert joined in (string, ""), "spelled exactly, or not at all"
         assert not any(strings[piece].startswith("<|") for piece in spelled)
@@ -211,16 +211,16 @@ def test_E3_rows_come_back_to_where_their_strings_are() -> None:
     row = torch.tensor([10.0, 11.0, 12.0, 13.0, 14.0, 15.0])
     laid = bridge().to_target(row)
     assert laid.shape == (V,)
-    for string, unit in TARGET_STRINGS.items():
+    for string, token in TARGET_STRINGS.items():
         expected = row[DRAFT_STRINGS[string]] if string in DRAFT_STRINGS else -torch.inf
-        assert laid[unit] == expected
+        assert laid[token] == expected
     assert bool((laid[8:] == -torch.inf).all()), "padding can't be drawn"
     assert bridge().shared == 3
 
 
 def test_E3_twins_beyond_either_models_width_are_none() -> None:
     short = VocabularyBridge({"a": 0, "b": 1, "ba": 2}, {"a": 0, "b": 9}, V, 6)
-    assert [short.to_draft(unit) for unit in range(3)] == [(0,), (), ()], "no row of the model's"
+    assert [short.to_draft(token) for token in range(3)] == [(0,), (), ()], "no row of the model's"
     narrow = VocabularyBridge({"a": 0, "b": 40}, {"a": 0, "b": 1}, V, 6)
     assert narrow.shared == 1
     assert VocabularyBridge({"a": 0}, {"a": 9}, V, 6).shared == 0
@@ -244,7 +244,7 @@ def test_E3_a_bridged_drafter_is_fed_its_own_prompt_and_no_special_units(
     assert run.tally.proposed > 0
     held = model.held
     assert held[:2] == tuple(own_prompt)
-    spelled = [piece for unit in run.ids for piece in bridge().to_draft(unit)]
+    spelled = [piece for token in run.ids for piece in bridge().to_draft(token)]
     assert list(held[2:]) == spelled[: len(held) - 2]
     assert 4 not in held[2:]
 

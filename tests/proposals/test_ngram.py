@@ -21,22 +21,22 @@ def slow(ids: list[int], longest: int, shortest: int, limit: int, never: set[int
             continue
         for end in range(len(ids) - 1, size - 1, -1):
             if ids[end - size : end] == ids[-size:]:
-                units = ids[end : end + limit]
-                cut = next((i for i, unit in enumerate(units) if unit in never), len(units))
-                return units[:cut]
+                tokens = ids[end : end + limit]
+                cut = next((i for i, token in enumerate(tokens) if token in never), len(tokens))
+                return tokens[:cut]
     return []
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (3, 1), (4, 2), (5, 5)])
-@pytest.mark.parametrize("units", [2, 3, 8])
+@pytest.mark.parametrize("tokens", [2, 3, 8])
 @pytest.mark.parametrize("never", [set(), {1}])
 def test_the_incremental_index_equals_a_search(
-    sizes: tuple[int, int], units: int, never: set[int]
+    sizes: tuple[int, int], tokens: int, never: set[int]
 ) -> None:
-    chance = random.Random(sizes[0] * 100 + units)
+    chance = random.Random(sizes[0] * 100 + tokens)
     longest, shortest = sizes
     for prompt_length in (0, 1, 2, 7):
-        ids = [chance.randrange(units) for _ in range(prompt_length)]
+        ids = [chance.randrange(tokens) for _ in range(prompt_length)]
         prefix = Prefix(ids, 200, CPU)
         drafter = NgramDrafter(longest, shortest, never)
         while len(ids) < 80:
@@ -49,7 +49,7 @@ def test_the_incremental_index_equals_a_search(
                 proposal = drafter.propose(prefix, limit, NO_PICK)
                 assert list(proposal.ids) == expected
                 assert proposal.draft_probs is None
-            more = [chance.randrange(units) for _ in range(chance.randrange(1, 6))]
+            more = [chance.randrange(tokens) for _ in range(chance.randrange(1, 6))]
             ids += more
             prefix.extend(more)
             drafter.commit(prefix, len(ids))

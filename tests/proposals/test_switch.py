@@ -27,7 +27,7 @@ from mmspec.proposals import (
     RelayDrafter,
     SwitchDrafter,
 )
-from mmspec.proposals.acceptance_rate import emitted_units
+from mmspec.proposals.acceptance_rate import emitted_tokens
 from mmspec.proposals.hypothesis import tree_of
 from mmspec.proposals.switch import DECLINED, PATIENCE, TRIAL
 from tests.toys import (
@@ -92,10 +92,10 @@ def never(at: int) -> bool:
     return False
 
 
-def play(switch: SwitchDrafter, units: int, gamma: int = 4) -> list[tuple[str, int, int]]:
+def play(switch: SwitchDrafter, tokens: int, gamma: int = 4) -> list[tuple[str, int, int]]:
     """Rounds against `TRUTH`: (whose turn, where it began, units that it emitted)."""
-    prefix, rounds = Prefix([0], units + 64, CPU), []
-    while (at := len(prefix.emitted)) < units:
+    prefix, rounds = Prefix([0], tokens + 64, CPU), []
+    while (at := len(prefix.emitted)) < tokens:
         outlook = switch.outlook(prefix)
         limit = min(gamma, outlook.available)
         proposal = switch.propose(prefix, limit, pick=None) if limit else Proposal()  # type: ignore
@@ -434,13 +434,13 @@ def test_who_is_preferred_here_and_wanted_by_no_policy_steps_back() -> None:
     seen = AcceptanceRate()
     switch = SwitchDrafter([Member("dear", always, 0.9), Member("fair", always, 0.5)], seen)
     prefix, names = Prefix([0], 4000, CPU), []
-    for unit in TRUTH[:100]:
+    for token in TRUTH[:100]:
         switch.outlook(prefix)
         names.append(switch.name)
         if switch.name == "fair":
             switch.propose(prefix, 1, pick=None)  # type: ignore[arg-type]
         before = len(prefix)
-        prefix.extend([unit])
+        prefix.extend([token])
         switch.commit(prefix, before + (switch.name == "fair"))
     assert names[:3] == ["dear", "fair", "fair"]
     assert 1 <= names[1:].count("dear") <= 100 / -DECLINED + 1
@@ -454,7 +454,7 @@ def test_an_adaptive_policy_takes_a_corrected_outlook_as_it_is() -> None:
     outlook = Outlook("any", 0.5, 0.8, 100)
     before = policy.gain(outlook, 0.0, 4), policy.gain(replace(outlook, corrected=True), 0.0, 4)
     for _ in range(8):
-        policy._survival.observe("any", accepted=4, judged=4)
+        policy._acceptance_rate.observe("any", accepted=4, judged=4)
     after = policy.gain(outlook, 0.0, 4), policy.gain(replace(outlook, corrected=True), 0.0, 4)
     assert after[0] > 1.2 * before[0]
     assert after[1] == before[1], "what was seen is in it already"
@@ -539,7 +539,7 @@ def test_a_switch_does_no_worse_than_a_relay_where_the_boaster_is_wrong() -> Non
 def test_expected_units_are_the_sum_of_the_survivals() -> None:
     outlook = Outlook("any", 0.6, 0.9, 9, beside=(0.8,))
     for branches, first in ((1, 0.6), (2, 0.8)):
-        lengths = emitted_units(outlook, branches)
+        lengths = emitted_tokens(outlook, branches)
         for gamma in range(1, 6):
             survivals = [first * 0.9**offset for offset in range(gamma)]
             assert next(lengths) == pytest.approx(1 + sum(survivals))

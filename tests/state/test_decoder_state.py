@@ -449,7 +449,7 @@ class TestLayersOfConditioning:
 
     def test_a_state_beside_shares_them_and_grows_by_itself(self) -> None:
         state = self.mixed()
-        other = state.beside()
+        other = state.fork()
         assert other.conditioning(1) is state.conditioning(1)
         self.grow(other, 1, 9.0)
         assert (other.length, state.length) == (1, 2)

@@ -1,7 +1,8 @@
-"""Where the sampling rules get their randomness: three ways to ask, so that a law can be added up.
+"""Where the sampling rules get their randomness: three ways to ask, so that a distribution can be
+added up.
 
 A rule that asks for uniform numbers hides which of them lead to the same decision. One that asks
-only these questions can be run through every answer instead, which gives its law exactly.
+only these questions can be run through every answer instead, which gives its distribution exactly.
 """
 
 from collections.abc import Callable

@@ -14,7 +14,7 @@ def greedy(proposal: FrameProposal) -> FrameDecision:
     codes before it.
 
     Args:
-        proposal: The scored frames; draft laws aren't looked at.
+        proposal: The scored frames; draft distributions aren't looked at.
 
     Returns:
         The decision; its next frame is the one that ordinary greedy decoding has there.
@@ -36,7 +36,7 @@ def keyed(proposal: FrameProposal, noise: Tensor) -> FrameDecision:
     seed and target alone: the same for every drafter, every N and no drafter.
 
     Args:
-        proposal: The scored frames; draft laws aren't looked at.
+        proposal: The scored frames; draft distributions aren't looked at.
         noise: Gumbel noise of the scored frames, float32 or float64 `[N+1, K, V]`, finite.
 
     Returns:

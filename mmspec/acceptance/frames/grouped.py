@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmspec.acceptance.distributions import target_law
+from mmspec.acceptance.distributions import target_distribution
 from mmspec.acceptance.frames.chance import Chance
 from mmspec.acceptance.frames.proposal import FrameDecision, FrameProposal, Reading
 from mmspec.acceptance.frames.sampling import bonus_frame, own_frame
@@ -26,7 +26,7 @@ class Verdict(NamedTuple):
     Attributes:
         kept: Whether it stays.
         code: It, or the one in its place.
-        group: The group that was drawn; its law is that of the target's groups.
+        group: The group that was drawn; its distribution is that of the target's groups.
     """
 
     kept: bool
@@ -35,25 +35,26 @@ class Verdict(NamedTuple):
 
 
 class Coarse:
-    """The laws of one code, seen through groups.
+    """The distributions of one code, seen through groups.
 
     A drafted code draws one of its groups and is kept with chance `min(1, target_masses /
     draft_masses)` of that group. Else a group is drawn from `(target_masses - draft_masses)_+`
     and one of its codes from `(target_probs - draft_probs)_+`. The group that comes out has the
-    target's law. The code hasn't, but no other choice in place of the rejected codes brings it
+    target's distribution. The code hasn't, but no other choice in place of the rejected codes
+    brings it
     nearer: none of them gets more than the target gives it.
 
     What the target forbids is never kept, however likely the codes around it are.
 
     Args:
-        allowed: The target's law, float64 `[V]`.
-        claimed: The draft law, float64 `[V]`.
+        allowed: The target's distribution, float64 `[V]`.
+        claimed: The draft distribution, float64 `[V]`.
         groups: Over V codes.
 
     Source:
         "Principled Coarse-Grained Acceptance for Speculative Decoding in Speech" (2025, arXiv
-        2511.13732), where the code in place of a rejected one is drawn from the target's law within
-        its group: as exact for groups, further away for codes.
+        2511.13732), where the code in place of a rejected one is drawn from the target's
+        distribution within its group: as exact for groups, further away for codes.
     """
 
     def __init__(self, allowed: Tensor, claimed: Tensor, groups: Groups) -> None:
@@ -66,7 +67,7 @@ class Coarse:
 
     @property
     def distance(self) -> float:
-        """How far the law of the code that comes out is from the target's, in total variation."""
+        """How far from the target's the distribution of the code is, in total variation."""
         kept = self._claimed * self._groups.averages(self._kept)
         spent = float((kept - self._allowed).clamp(min=0.0).sum())
         return spent if spent > _ROUNDING else 0.0
@@ -96,8 +97,8 @@ def grouped(
 ) -> tuple[FrameDecision, tuple[float, ...]]:
     """Judges each decided code by the group that it draws, in order, up to the first rejection.
 
-    As `by_code`, but approximate: groups have the target's law, codes have not. The rest of a
-    rejected frame, and the frame behind the proposal, are the target's own.
+    As `by_code`, but approximate: groups have the target's distribution, codes have not. The rest
+    of a rejected frame, and the frame behind the proposal, are the target's own.
 
     Args:
         proposal: The scored frames.
@@ -130,14 +131,14 @@ def grouped(
     for frame_idx, drafted in enumerate(reading.drafted):
         for codebook in reading.decided(frame_idx):
             before = drafted[:codebook]
-            laws = (
-                target_law(reading.target_scores(frame_idx, before)).cpu(),
-                reading.draft_law(frame_idx, before).cpu(),
+            distributions = (
+                target_distribution(reading.target_scores(frame_idx, before)).cpu(),
+                reading.draft_distribution(frame_idx, before).cpu(),
             )
-            coarse = Coarse(*laws, groups[codebook])
+            coarse = Coarse(*distributions, groups[codebook])
             distance = coarse.distance
             if math.fsum([*spent, distance]) > allowance:
-                coarse, distance = Coarse(*laws, _alone(size)), 0.0
+                coarse, distance = Coarse(*distributions, _alone(size)), 0.0
             spent[-1] += distance
             verdict = coarse.judge(drafted[codebook], chance)
             if not verdict.kept:

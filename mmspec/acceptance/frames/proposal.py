@@ -11,7 +11,7 @@ Rest = Callable[[int, Frame], Tensor]
 Choose = Callable[[Tensor, int], int]
 
 FREE = -1
-"""In `FrameProposal.forced`: this cell is decided by a law."""
+"""In `FrameProposal.forced`: this cell is decided by a distribution."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +25,7 @@ class FrameProposal:
             codebook 0 is read.
         draft_codes: Drafted codes, int64 `[N, K]`.
         forced: Int64 `[N+1, K]`: the code of each forced cell, `FREE` in all others.
-        draft_probs: The laws that the codes were really sampled from, float32 or float64
+        draft_probs: The distributions that the codes were really sampled from, float32 or float64
             `[N, K, V]`, or None for a deterministic proposal.
         target_rest: `target_rest(frame_idx, codes)` gives the target's processed scores `[V]` of
             codebook `len(codes)` in frame `frame_idx`, behind the drafted frames before it and
@@ -61,11 +61,11 @@ class FrameProposal:
                 "[N+1, K, V] with at least one frame, codebook and code"
             )
         frames, codebooks, codes = scores.shape[0] - 1, scores.shape[1], scores.shape[2]
-        integers, laws = (torch.int64,), (torch.float32, torch.float64)
+        integers, distributions = (torch.int64,), (torch.float32, torch.float64)
         self._check("draft_codes", self.draft_codes, (frames, codebooks), integers)
         self._check("forced", self.forced, (frames + 1, codebooks), integers)
         if self.draft_probs is not None:
-            self._check("draft_probs", self.draft_probs, (frames, codebooks, codes), laws)
+            self._check("draft_probs", self.draft_probs, (frames, codebooks, codes), distributions)
 
     def _check(
         self, name: str, given: Tensor, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...]
@@ -100,7 +100,8 @@ class FrameDecision:
     Attributes:
         accepted: Drafted frames kept, `0..N`.
         next_frame: K codes, forced ones in place: recovered where `accepted < N`, else the bonus.
-        accepted_codes: Codes of the kept frames that a law decided; forced cells don't count.
+        accepted_codes: Codes of the kept frames that a distribution decided; forced cells don't
+            count.
     """
 
     accepted: int
@@ -128,7 +129,7 @@ class Reading:
         ]
 
     def decided(self, frame_idx: int) -> list[int]:
-        """The codebooks of a frame that laws decide."""
+        """The codebooks of a frame that distributions decide."""
         return [codebook for codebook, code in enumerate(self.forced[frame_idx]) if code is None]
 
     def target_scores(self, frame_idx: int, codes: Frame) -> Tensor:
@@ -138,13 +139,13 @@ class Reading:
             return self.given.target_logits[frame_idx, len(codes)]
         return rest(frame_idx, codes)
 
-    def draft_law(self, frame_idx: int, codes: Frame) -> Tensor:
-        """The draft law `[V]` of the code that follows `codes` in a drafted frame, float64."""
+    def draft_distribution(self, frame_idx: int, codes: Frame) -> Tensor:
+        """The draft distribution `[V]`, float64, of the code behind `codes` in a drafted frame."""
         rest, probs = self.given.draft_rest, self.given.draft_probs
         if probs is None:
-            law = torch.zeros_like(self.given.target_logits[0, 0], dtype=torch.float64)
-            law[self.drafted[frame_idx][len(codes)]] = 1.0
-            return law
+            distribution = torch.zeros_like(self.given.target_logits[0, 0], dtype=torch.float64)
+            distribution[self.drafted[frame_idx][len(codes)]] = 1.0
+            return distribution
         if rest is None or self._is_drafted(frame_idx, codes):
             return probs[frame_idx, len(codes)].double()
         return rest(frame_idx, codes).double()

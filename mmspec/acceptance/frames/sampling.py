@@ -1,11 +1,11 @@
-"""The rules for free sampling: what they emit has the law of the target's own frames."""
+"""The rules for free sampling: what they emit has the distribution of the target's own frames."""
 
 import math
 from itertools import accumulate
 
 from torch import Tensor
 
-from mmspec.acceptance.distributions import target_law
+from mmspec.acceptance.distributions import target_distribution
 from mmspec.acceptance.frames.chance import Chance
 from mmspec.acceptance.frames.proposal import Frame, FrameDecision, FrameProposal, Reading
 
@@ -39,8 +39,8 @@ def by_code(proposal: FrameProposal, chance: Chance) -> FrameDecision:
     for frame_idx, drafted in enumerate(reading.drafted):
         for codebook in reading.decided(frame_idx):
             before, code = drafted[:codebook], drafted[codebook]
-            allowed = target_law(reading.target_scores(frame_idx, before))
-            claimed = reading.draft_law(frame_idx, before)
+            allowed = target_distribution(reading.target_scores(frame_idx, before))
+            claimed = reading.draft_distribution(frame_idx, before)
             if chance.happens(_ratio(_log(allowed, code), _log(claimed, code))):
                 continue
             residual = (allowed - claimed).clamp(min=0.0)
@@ -51,7 +51,7 @@ def by_code(proposal: FrameProposal, chance: Chance) -> FrameDecision:
 
 
 def by_frame(proposal: FrameProposal, chance: Chance) -> FrameDecision:
-    """Judges each frame as one unit of the space of all frames, up to the first rejection.
+    """Judges each frame as one token of the space of all frames, up to the first rejection.
 
     The chance of a frame is the product over its decided codes. A rejected frame is replaced by a
     draw from `(target - draft)_+` over all V^K frames, without ever listing them: frames are drawn
@@ -67,8 +67,8 @@ def by_frame(proposal: FrameProposal, chance: Chance) -> FrameDecision:
         The decision.
 
     Source:
-        Leviathan, Kalman and Matias 2023, algorithm 1, with frames as units; thinning of a law by
-        rejection (von Neumann 1951).
+        Leviathan, Kalman and Matias 2023, algorithm 1, with frames as tokens; thinning of a
+        distribution by rejection (von Neumann 1951).
     """
     reading = Reading(proposal)
     for frame_idx, drafted in enumerate(reading.drafted):
@@ -84,7 +84,7 @@ def block(proposal: FrameProposal, chance: Chance) -> FrameDecision:
     chance P_N. Else, from n = N - 1 down, two coins take turns at random. One draws frame n from
     the target and keeps it with chance `(P_n - draft / target)_+`: n drafted frames stay and this
     one follows. The other gives n up with chance `1 - P_n`. This is block verification with frames
-    as units, for which the sum over all V^K frames is never needed; about two turns per level.
+    as tokens, for which the sum over all V^K frames is never needed; about two turns per level.
 
     Args:
         proposal: The scored frames. In chains, `target_rest` and `draft_rest` are asked for the
@@ -116,17 +116,17 @@ def _two_coins(reading: Reading, frame_idx: int, joint: float, chance: Chance) -
         # At a joint ratio of 1 the second coin never gives up, so its turns would be wasted.
         if joint < 1 and chance.happens(0.5):
             return () if chance.happens(1 - joint) else None
-        return _thinned(reading, frame_idx, joint, chance)
+        return _pruned(reading, frame_idx, joint, chance)
 
     return chance.first(attempt)
 
 
 def _recovered(reading: Reading, frame_idx: int, chance: Chance) -> Frame:
     """Draws from the residual of a rejected frame."""
-    return chance.first(lambda: _thinned(reading, frame_idx, 1.0, chance))
+    return chance.first(lambda: _pruned(reading, frame_idx, 1.0, chance))
 
 
-def _thinned(reading: Reading, frame_idx: int, joint: float, chance: Chance) -> Frame | None:
+def _pruned(reading: Reading, frame_idx: int, joint: float, chance: Chance) -> Frame | None:
     """Draws a frame from the target and keeps it with chance `(joint - draft / target)_+`."""
     own, allowed = own_frame(reading, frame_idx, (), chance)
     claimed = _draft_log(reading, frame_idx, own)
@@ -146,9 +146,9 @@ def own_frame(
 
     def choose(scores: Tensor, _: int) -> int:
         nonlocal drawn
-        law = target_law(scores)
-        code = chance.draw(law)
-        drawn += _log(law, code)
+        distribution = target_distribution(scores)
+        code = chance.draw(distribution)
+        drawn += _log(distribution, code)
         return code
 
     return reading.completed(frame_idx, begun, choose), drawn
@@ -163,7 +163,10 @@ def bonus_frame(reading: Reading, chance: Chance) -> FrameDecision:
 def _drafted_logs(reading: Reading, frame_idx: int, drafted: Frame) -> tuple[float, float]:
     """The log chances that the target and the drafter give a drafted frame."""
     allowed = sum(
-        _log(target_law(reading.target_scores(frame_idx, drafted[:codebook])), drafted[codebook])
+        _log(
+            target_distribution(reading.target_scores(frame_idx, drafted[:codebook])),
+            drafted[codebook],
+        )
         for codebook in reading.decided(frame_idx)
     )
     return allowed, _draft_log(reading, frame_idx, drafted)
@@ -172,13 +175,13 @@ def _drafted_logs(reading: Reading, frame_idx: int, drafted: Frame) -> tuple[flo
 def _draft_log(reading: Reading, frame_idx: int, frame: Frame) -> float:
     """The log chance that the drafter gives a frame. A product of 32 chances would underflow."""
     return sum(
-        _log(reading.draft_law(frame_idx, frame[:codebook]), frame[codebook])
+        _log(reading.draft_distribution(frame_idx, frame[:codebook]), frame[codebook])
         for codebook in reading.decided(frame_idx)
     )
 
 
-def _log(law: Tensor, code: int) -> float:
-    chance = float(law[code])
+def _log(distribution: Tensor, code: int) -> float:
+    chance = float(distribution[code])
     return math.log(chance) if chance > 0 else -math.inf
 
 
@@ -189,5 +192,5 @@ def _ratio(allowed: float, claimed: float) -> float:
 def _next_joint(joint: float, allowed: float, claimed: float) -> float:
     """Multiplies one ratio, given by two logs, into the joint ratio and clips it at 1."""
     if joint == 0 or allowed == -math.inf:
-        return 0.0  # also 0 / 0, as where single units are judged
+        return 0.0  # also 0 / 0, as where single tokens are judged
     return math.exp(min(math.log(joint) + allowed - claimed, 0.0))

@@ -10,5 +10,5 @@ from mmspec.engine.frames.processing import FRAME_FORMS as FRAME_FORMS
 from mmspec.engine.frames.processing import FrameProcessors as FrameProcessors
 from mmspec.engine.frames.processing import over_codebooks as over_codebooks
 from mmspec.engine.frames.processing import register_frame_form as register_frame_form
+from mmspec.engine.frames.step_kind import Frames as Frames
 from mmspec.engine.frames.stopping import FrameStops as FrameStops
-from mmspec.engine.frames.units import Frames as Frames

@@ -12,9 +12,9 @@ from torch import Tensor
 from mmspec.acceptance import frames as rules
 from mmspec.acceptance.frames import FREE, Coins, FrameDecision, FrameProposal
 from mmspec.engine.choosing import Sampling
-from mmspec.engine.frames.lawless import Lawless
 from mmspec.engine.frames.layout import Layout
-from mmspec.engine.lossy import Approximating
+from mmspec.engine.frames.undefined_scores import UndefinedScores
+from mmspec.engine.lossy import LossyLedger
 from mmspec.engine.processing import Processors
 from mmspec.prefix import Frame, FramePrefix
 from mmspec.proposals.base import Proposal
@@ -70,13 +70,13 @@ class FrameSampler:
         # Fresh noise still follows torch.manual_seed, as transformers' sampling does.
         self._generator = torch.Generator()
         self._generator.manual_seed(int(torch.randint(1 << 62, ())) if sampling.sample else 0)
-        self.approximating = Approximating(sampling.approximate, codebooks)
+        self.lossy = LossyLedger(sampling.approximate, codebooks)
 
     def rule(self, proposal: Proposal) -> str:
         """The name of the rule that this proposal is judged by."""
         if not self._sampling.sample:
             return "greedy"
-        if self.approximating.allowance > 0:
+        if self.lossy.allowance > 0:
             return "grouped"
         if self._sampling.rule != "auto":
             return self._sampling.rule
@@ -91,8 +91,8 @@ class FrameSampler:
         """Judge a proposal.
 
         Args:
-            rows: processed laws `[n + 1, K, V]` of the n drafted frames and the one after them; of
-                a chain only the first codebook's, `[n + 1, 1, V]`.
+            rows: processed distributions `[n + 1, K, V]` of the n drafted frames and the one after
+                them; of a chain only the first codebook's, `[n + 1, 1, V]`.
             proposal: the drafted frames, or none.
             prefix: what was committed before them.
 
@@ -100,36 +100,37 @@ class FrameSampler:
             (indices of the accepted frames, the recovered or bonus frame).
 
         Raises:
-            ModelError: a code would have to be drawn from scores that are no law.
+            ModelError: a code would have to be drawn from scores that are no distribution.
         """
         scored = self._scored(rows, proposal, prefix)
         if not self._sampling.sample:  # nothing is drawn: the library takes the first or NaN, too
             return _said(self._judged(scored, proposal, prefix))
-        lawless = Lawless(scored)
-        decision = self._judged(lawless.judged, proposal, prefix)
-        lawless.check(decision, len(prefix))
+        undefined = UndefinedScores(scored)
+        decision = self._judged(undefined.judged, proposal, prefix)
+        undefined.check(decision, len(prefix))
         return _said(decision)
 
     def _judged(
         self, scored: FrameProposal, proposal: Proposal, prefix: FramePrefix
     ) -> FrameDecision:
-        self.approximating.begin(len(prefix) - prefix.prompt_length)
+        self.lossy.begin(len(prefix) - prefix.prompt_length)
         rule = self.rule(proposal)
         if rule == "grouped":
-            return self.approximating.judge(scored)
+            return self.lossy.judge(scored)
         if rule == "greedy":
             decision = rules.greedy(scored)
         elif rule == "keyed":
             decision = rules.keyed(scored, self._noise(len(prefix), scored))
         else:
             decision = SAMPLING_RULES[rule](scored, Coins(self._generator))
-        self.approximating.judged_exactly(decision.accepted + 1)
+        self.lossy.judged_exactly(decision.accepted + 1)
         return decision
 
     def laid_out(self, proposal: Proposal, prefix: FramePrefix) -> Proposal:
         """The proposal with the marks that its frames are forced to, whatever stood there.
 
-        The target reads drafted frames as they are: behind another mark no law is the output's.
+        The target reads drafted frames as they are: behind another mark no distribution is the
+        output's.
         """
         frames: tuple[Any, ...] = proposal.ids
         marks = self._layout.forced(prefix.ids, frames)
@@ -164,7 +165,7 @@ class FrameSampler:
         return FramePick(self, processors, prefix)
 
     def draw(self, scores: Tensor, position: int, codebook: int) -> tuple[int, Tensor | None]:
-        """Draw one code from processed scores `[V]`: (code, its law, None where one-hot)."""
+        """Draw a code from processed scores `[V]`: (code, its distribution, None where one-hot)."""
         if not self._sampling.sample:
             return int(scores.argmax()), None
         if self._sampling.seed is not None:
@@ -172,26 +173,28 @@ class FrameSampler:
                 self._sampling.seed, torch.tensor([position]), codebook + 1, scores.shape[-1]
             )
             return int((scores + noise[0, codebook].to(scores.device)).argmax()), None
-        law = scores.double().softmax(-1)
-        return int(torch.multinomial(law.cpu(), 1, generator=self._generator)), law
+        distribution = scores.double().softmax(-1)
+        return int(
+            torch.multinomial(distribution.cpu(), 1, generator=self._generator)
+        ), distribution
 
     def draw_frame(
         self, rows: Tensor, prefix: FramePrefix, drafted: Sequence[Frame]
     ) -> tuple[Frame, Tensor | None]:
-        """Draw a frame of independent codes from `[K, V]`, forced ones in place, with its laws."""
+        """Draw independent codes from `[K, V]`, forced ones in place, with their distributions."""
         position = len(prefix) + len(drafted)
-        laws = None
+        distributions = None
         if not self._sampling.sample:
             codes = rows.argmax(-1)
         elif self._sampling.seed is not None:
             codes = (rows + self._noise_at(position, 1, rows)[0]).argmax(-1)
         else:
-            laws = rows.double().softmax(-1)
-            drawn = torch.multinomial(laws.cpu(), 1, generator=self._generator)
+            distributions = rows.double().softmax(-1)
+            drawn = torch.multinomial(distributions.cpu(), 1, generator=self._generator)
             codes = drawn.squeeze(-1)
         forced = self._layout.forced(prefix.ids, drafted)[-1]
         pairs = zip(forced, codes.tolist(), strict=True)
-        return tuple(code if mark == FREE else mark for mark, code in pairs), laws
+        return tuple(code if mark == FREE else mark for mark, code in pairs), distributions
 
     def _noise(self, start: int, scored: FrameProposal) -> Tensor:
         logits = scored.target_logits
@@ -209,22 +212,23 @@ def _said(decision: FrameDecision) -> tuple[tuple[int, ...], Frame]:
 
 
 class FramePick:
-    """Draws a drafted frame from rows `[R, V]` at draft offset i: (frame, its laws `[K, V]`).
+    """Draws a drafted frame from rows `[R, V]` at draft offset i: (frame, its distributions `[K,
+    V]`).
 
     Where codes are a chain, the drafter draws the first with `first` and the others with `code`,
     and says with `done` what the frame has become.
     """
 
-    def __init__(self, chooser: FrameSampler, processors: Processors, prefix: FramePrefix) -> None:
-        self._chooser, self._processors, self._prefix = chooser, processors, prefix
+    def __init__(self, sampler: FrameSampler, processors: Processors, prefix: FramePrefix) -> None:
+        self._sampler, self._processors, self._prefix = sampler, processors, prefix
         self._drafted: list[Frame] = []
 
     def __call__(self, rows: Tensor, offset: int) -> tuple[Frame, Tensor | None]:
         """Draw a frame of independent codes."""
         processed = self._processed(rows)
-        frame, laws = self._chooser.draw_frame(processed, self._prefix, self._drafted)
+        frame, distributions = self._sampler.draw_frame(processed, self._prefix, self._drafted)
         self._drafted.append(frame)
-        return frame, laws
+        return frame, distributions
 
     def first(self, rows: Tensor) -> tuple[int, Tensor | None]:
         """Draw codebook 0 of the next frame from the backbone's raw rows `[1, V]`."""
@@ -233,7 +237,7 @@ class FramePick:
     def code(self, scores: Tensor, codebook: int) -> tuple[int, Tensor | None]:
         """Draw a code of the next frame from processed scores `[V]`."""
         position = len(self._prefix) + len(self._drafted)
-        return self._chooser.draw(scores, position, codebook)
+        return self._sampler.draw(scores, position, codebook)
 
     def done(self, frame: Frame) -> None:
         """The next frame is this one."""
@@ -241,4 +245,4 @@ class FramePick:
 
     def _processed(self, rows: Tensor) -> Tensor:
         self._prefix.show_draft(self._drafted)
-        return self._processors.single(rows.to(self._chooser.device), self._prefix, self._drafted)
+        return self._processors.single(rows.to(self._sampler.device), self._prefix, self._drafted)

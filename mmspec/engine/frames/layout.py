@@ -26,7 +26,7 @@ class Layout(Protocol):
 
         Returns:
             n + 1 frames: behind `frames`, and behind each drafted one. A cell holds the id that it
-            is forced to, `FREE` where a law decides.
+            is forced to, `FREE` where a distribution decides.
         """
         ...
 
@@ -68,7 +68,7 @@ class DelayedLayout:
             raise OptionError(
                 f"{rows} rows are too few: delays of {steps.delays} take {self._latest + 1}"
             )
-        if rows is None and steps.stop_units and 0 in steps.delays[1:]:
+        if rows is None and steps.stop_tokens and 0 in steps.delays[1:]:
             raise OptionError(
                 f"delays of {steps.delays} with end marks: the codes of a row are independent, so "
                 "only a codebook later than the first can end where the first has said so"
@@ -108,7 +108,7 @@ class DelayedLayout:
         return FREE if mark is None else mark
 
     def _is_end(self, frame: Frame) -> bool:
-        return self._frames is None and frame[0] in self._steps.stop_units
+        return self._frames is None and frame[0] in self._steps.stop_tokens
 
     def _end_among(self, frames: Sequence[Frame]) -> int | None:
         """The row of codebook 0's end mark. It is never further back than the latest codebook."""

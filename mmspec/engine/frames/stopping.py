@@ -54,5 +54,5 @@ class FrameStops(Stops):
             )
         return bool(self._ended.all())
 
-    def _ends(self, prefix: Prefix, units: Sequence[Any]) -> bool:
-        return self._layout.ends(prefix.ids, units)
+    def _ends(self, prefix: Prefix, tokens: Sequence[Any]) -> bool:
+        return self._layout.ends(prefix.ids, tokens)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mmspec.errors import DraftError
 from mmspec.prefix import Frame
-from mmspec.proposals.base import Proposal, check_laws
+from mmspec.proposals.base import Proposal, check_distributions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,10 +19,11 @@ class DraftedFrames(Proposal):
 
     Attributes:
         ids: frames of K codes; a forced cell may hold anything.
-        draft_probs: `[n, K, V]`, the laws that the codes were really drawn from, or None for a
-            deterministic proposal.
-        draft_rest: where codes are a chain and have laws: the law `[V]` of the code behind other
-            codes of a drafted frame (`mmspec.acceptance.frames.FrameProposal.draft_rest`).
+        draft_probs: `[n, K, V]`, the distributions that the codes were really drawn from, or None
+            for a deterministic proposal.
+        draft_rest: where codes are a chain and have distributions: the distribution `[V]` of the
+            code behind other codes of a drafted frame
+            (`mmspec.acceptance.frames.FrameProposal.draft_rest`).
 
     Example:
         >>> DraftedFrames(((7, 8), (9, 1))).crop(1).ids
@@ -43,8 +44,8 @@ class DraftedFrames(Proposal):
         """Return itself if it is a proposal that can be verified.
 
         Raises:
-            DraftError: too long, codes outside the vocabulary, frames of unequal width, or laws
-                that are none.
+            DraftError: too long, codes outside the vocabulary, frames of unequal width, or
+                distributions that are none.
         """
         if len(self.ids) > limit:
             raise DraftError(f"proposed {len(self.ids)} frames where {limit} were asked for")
@@ -55,5 +56,5 @@ class DraftedFrames(Proposal):
                 if not (isinstance(code, int) and 0 <= code < vocab_size):
                     raise DraftError(f"proposed code {code!r}, outside 0..{vocab_size - 1}")
         if self.draft_probs is not None and self.ids:
-            check_laws(self.draft_probs, (len(self.ids), len(self.ids[0]), vocab_size))
+            check_distributions(self.draft_probs, (len(self.ids), len(self.ids[0]), vocab_size))
         return self

@@ -61,12 +61,12 @@ class HeadsDrafter(Drafter):
             return DraftedFrames()
         draw = cast("FramePick", pick)
         frames: list[Frame] = []
-        laws: list[Tensor] = []
+        distributions: list[Tensor] = []
         for rows in self._heads(self._target.hidden[place])[:limit]:
-            frame, law = draw(fit_vocabulary(rows, self._target.vocab_size), len(frames))
+            frame, distribution = draw(fit_vocabulary(rows, self._target.vocab_size), len(frames))
             frames.append(frame)
-            laws += [] if law is None else [law]
-        return DraftedFrames(tuple(frames), torch.stack(laws) if laws else None)
+            distributions += [] if distribution is None else [distribution]
+        return DraftedFrames(tuple(frames), torch.stack(distributions) if distributions else None)
 
     def _place(self, prefix: Prefix) -> int | None:
         """Row of the state that decided the last committed frame, which was not fed yet."""

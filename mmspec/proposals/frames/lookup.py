@@ -28,8 +28,8 @@ class FrameIndex(RunIndex):
         super().__init__(longest, shortest)
         self.codebooks = codebooks
 
-    def _key(self, units: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(frame[: self.codebooks] for frame in units)
+    def _key(self, tokens: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(frame[: self.codebooks] for frame in tokens)
 
 
 class LookupDrafter(RunDrafter):

@@ -59,17 +59,17 @@ class FrameModelDrafter(Drafter):
         draw = cast("FramePick", pick)
         rows = self._behind(prefix)
         frames: list[Frame] = []
-        laws: list[Tensor] = []
+        distributions: list[Tensor] = []
         while True:
-            frame, law = draw(rows, len(frames))
+            frame, distribution = draw(rows, len(frames))
             frames.append(frame)
-            laws += [] if law is None else [law]
+            distributions += [] if distribution is None else [distribution]
             if len(frames) >= limit or self.model.state.length >= self.model.capacity:
                 break
             rows = self.model.score([frame], keep=1)[0]  # type: ignore[list-item]
         if bool(torch.isnan(rows).any()):
             raise DraftError("the drafting model's logits are NaN")
-        return DraftedFrames(tuple(frames), torch.stack(laws) if laws else None)
+        return DraftedFrames(tuple(frames), torch.stack(distributions) if distributions else None)
 
     def commit(self, prefix: Prefix, agreed: int) -> None:
         """Forget what was drafted beyond the agreement."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from mmspec.compare.side_by_side import Pair, in_turn, side_by_side
+from mmspec.compare.side_by_side import SideBySide, in_turn, side_by_side
 from mmspec.output.console import Steps, stderr
 from mmspec.tasks.settings import ModelSettings
 
@@ -22,7 +22,7 @@ def demo_clips() -> list[tuple[Any, str]]:
     return [(sample_path("audio", row["file"]), row["text"]) for row in heard]
 
 
-def hear(models: ModelSettings, console: Any, paged: bool) -> tuple[list[Pair], list[Any]]:
+def hear(models: ModelSettings, console: Any, paged: bool) -> tuple[list[SideBySide], list[Any]]:
     """Decode the clips and show what came of it.
 
     Returns:
@@ -38,7 +38,7 @@ def hear(models: ModelSettings, console: Any, paged: bool) -> tuple[list[Pair], 
     return pairs, entries
 
 
-def _decode(transcriber: Any, clips: Sequence[tuple[Any, str]], steps: Steps) -> list[Pair]:
+def _decode(transcriber: Any, clips: Sequence[tuple[Any, str]], steps: Steps) -> list[SideBySide]:
     from mmspec.modalities.media.audio import load_audio
     from mmspec.tasks.asr.peers import plain_of
 
@@ -56,13 +56,13 @@ def _decode(transcriber: Any, clips: Sequence[tuple[Any, str]], steps: Steps) ->
                 for one in (plain, transcriber)
             )
         )
-        pairs.append(Pair(path.name, drafter, text, plainly, ours))
+        pairs.append(SideBySide(path.name, drafter, text, plainly, ours))
         steps.advance()
     return pairs
 
 
 def _entries(
-    transcriber: Any, clips: Sequence[tuple[Any, str]], pairs: Sequence[Pair]
+    transcriber: Any, clips: Sequence[tuple[Any, str]], pairs: Sequence[SideBySide]
 ) -> list[Any]:
     from mmspec.modalities.media.audio import load_audio
     from mmspec.tasks.asr.page import RecordingEntries
@@ -73,7 +73,7 @@ def _entries(
     return entries.made
 
 
-def _show(models: ModelSettings, pairs: Sequence[Pair], console: Any) -> None:
+def _show(models: ModelSettings, pairs: Sequence[SideBySide], console: Any) -> None:
     from mmspec.bench.cases import word_error_rate
     from mmspec.output.render import percent, plain_text, report_table
     from mmspec.report.totals import total

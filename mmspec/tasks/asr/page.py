@@ -42,7 +42,7 @@ def recording_of(
         mel: levels and frames per second, as `log_mel` returns them.
         compared: peers' comparisons.
     """
-    decoding = decoding_of(said, said.ids, texts, times=said.unit_times, compared=compared)
+    decoding = decoding_of(said, said.ids, texts, times=said.token_times, compared=compared)
     kind, spoken = _spoken(said, decoding["tokens"], duration_s)
     return Recording(
         name=name,
@@ -75,7 +75,7 @@ def _of_words(words: Sequence[Word], tokens: Sequence[Token]) -> Iterator[Spoken
     """Words with their tokens; other tokens, times among them, lie between."""
     places = iter(enumerate(tokens))
     for word in words:
-        found = [next((i for i, t in places if t.unit == unit), None) for unit in word.ids]
+        found = [next((i for i, t in places if t.token == token), None) for token in word.ids]
         mine = tuple(index for index in found if index is not None)
         yield Spoken(word.text.strip(), word.start_s, word.end_s, mine)
 

@@ -19,7 +19,7 @@ from mmspec.compare.peers import (
 )
 from mmspec.compat import quiet
 from mmspec.errors import OptionError
-from mmspec.modalities.base.pair import NoDraft
+from mmspec.modalities.base.speculative_decoder import NoDraft
 from mmspec.modalities.whisper.checkpoint import SAMPLING_RATE, Whisper
 from mmspec.modalities.whisper.request import TranscriptionRequest
 from mmspec.tasks.asr.transcriber import Transcriber
@@ -80,10 +80,10 @@ class TransformersPeer:
             ids = self._model.generate(
                 features, streamer=watch, **self._options(request, features), **self._assistance
             )
-            units = tuple(ids[0].tolist())
-            text = self._processor.tokenizer.decode(units, skip_special_tokens=True).strip()
+            tokens = tuple(ids[0].tolist())
+            text = self._processor.tokenizer.decode(tokens, skip_special_tokens=True).strip()
             seconds = time.perf_counter() - start
-        return Outcome(units, text, watch.decode_s, seconds)
+        return Outcome(tokens, text, watch.decode_s, seconds)
 
     @property
     def end(self) -> int:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, ClassVar, Unpack
 
 from mmspec.drafting import policy_for
-from mmspec.engine import BlockCosts, Steps, run_alone, run_together
+from mmspec.engine import BlockCosts, Steps, run_alone, run_batched
 from mmspec.errors import OptionError
 from mmspec.modalities.base.drafts import HypothesisDraft
-from mmspec.modalities.base.pair import Draft, NoDraft
+from mmspec.modalities.base.speculative_decoder import Draft, NoDraft
 from mmspec.modalities.whisper.checkpoint import SAMPLING_RATE, Whisper
 from mmspec.modalities.whisper.chunks import ChunkedRecognition, Chunking, OverlapDraft
 from mmspec.modalities.whisper.decode import Recognition
@@ -21,7 +21,7 @@ from mmspec.modalities.whisper.result import Transcription, with_grounding, with
 from mmspec.modalities.whisper.second_pass import SecondPass
 from mmspec.modalities.whisper.stream import SpeechStream, StreamOptions
 from mmspec.modalities.whisper.stream_draft import StreamDraft
-from mmspec.modalities.whisper.window import Pair
+from mmspec.modalities.whisper.window import WhisperSpeculativeDecoder
 from mmspec.modalities.whisper.words import within_segments
 from mmspec.report.grounding import Grounding, threshold_of
 from mmspec.tasks.base import Loaded, check_batch
@@ -42,7 +42,7 @@ class Transcriber(Loaded[Whisper, Transcription]):
         costs = BlockCosts()
         super().__init__(target, draft)
         self._gamma = gamma
-        self._pair = Pair(target, draft, policy_for(gamma, costs), costs)
+        self._pair = WhisperSpeculativeDecoder(target, draft, policy_for(gamma, costs), costs)
         self._silence = Silence(target)
 
     @property
@@ -125,12 +125,12 @@ class Transcriber(Loaded[Whisper, Transcription]):
             OptionError: a batch of less than one.
         """
         check_batch(batch)
-        pair = self._pair.beside(batch)
-        return run_together((self._beside(pair, **request) for request in requests), batch)
+        pair = self._pair.for_batch(batch)
+        return run_batched((self._beside(pair, **request) for request in requests), batch)
 
     def _beside(
         self,
-        pair: Pair,
+        pair: WhisperSpeculativeDecoder,
         audio: Any,
         request: TranscriptionRequest = ASKED_NOTHING,
         sampling_rate: int | None = None,
@@ -147,7 +147,11 @@ class Transcriber(Loaded[Whisper, Transcription]):
         return self._request(pair, audio, request, sampling_rate)
 
     def _request(
-        self, pair: Pair, audio: Any, request: TranscriptionRequest, sampling_rate: int | None
+        self,
+        pair: WhisperSpeculativeDecoder,
+        audio: Any,
+        request: TranscriptionRequest,
+        sampling_rate: int | None,
     ) -> Steps[Transcription]:
         """One recording, as a request that leaves its passes to whoever runs them."""
         threshold, batch = threshold_of(request.grounding), request.batch
@@ -166,7 +170,7 @@ class Transcriber(Loaded[Whisper, Transcription]):
         else:
             looked = self._in_chunks(pair, audio, sampling_rate, request, look)
             if batch > 1:
-                heard = looked.run_together(batch)
+                heard = looked.run_batched(batch)
             else:
                 yield from looked.steps()
                 heard = looked.heard()
@@ -198,8 +202,8 @@ class Transcriber(Loaded[Whisper, Transcription]):
         request.check_in_sequence("a stream of text")
         pieces = TextPieces(self.processor.tokenizer, self.checkpoint.steps.timestamp_begin)
         recognition = self._recognition(self._pair, audio, sampling_rate, request)
-        for unit in recognition:
-            yield from pieces.add(unit)
+        for token in recognition:
+            yield from pieces.add(token)
         yield from pieces.end()
 
     def live(
@@ -237,7 +241,9 @@ class Transcriber(Loaded[Whisper, Transcription]):
             timestamps = steps.no_timestamps is not None
         pair, itself = self._pair, isinstance(self.draft, NoDraft | HypothesisDraft | OverlapDraft)
         draft = StreamDraft(self.checkpoint) if itself else self.draft
-        pair = Pair(self.checkpoint, draft, policy_for(self._gamma, pair.costs), pair.costs)
+        pair = WhisperSpeculativeDecoder(
+            self.checkpoint, draft, policy_for(self._gamma, pair.costs), pair.costs
+        )
         heard = StreamOptions(step_s, trim_s, condition_on_committed, no_speech_threshold)
         request = ASKED_NOTHING.having({"timestamps": timestamps, **options})
         request.check_in_sequence("a stream")
@@ -245,7 +251,7 @@ class Transcriber(Loaded[Whisper, Transcription]):
 
     def _recognition(
         self,
-        pair: Pair,
+        pair: WhisperSpeculativeDecoder,
         audio: Any,
         sampling_rate: int | None,
         request: TranscriptionRequest,
@@ -262,7 +268,7 @@ class Transcriber(Loaded[Whisper, Transcription]):
 
     def _in_chunks(
         self,
-        pair: Pair,
+        pair: WhisperSpeculativeDecoder,
         audio: Any,
         sampling_rate: int | None,
         request: TranscriptionRequest,

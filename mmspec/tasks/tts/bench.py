@@ -21,7 +21,7 @@ from mmspec.compare.peers import Outcome
 from mmspec.drafting import draft_for
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.loading import kind_of, load_model, sample_path
-from mmspec.modalities.speech.checkpoint import Checkpoint
+from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 from mmspec.tasks.settings import SpeakingSettings
 from mmspec.tasks.tts.peers import step_of
 from mmspec.tasks.tts.request import SpeechRequest
@@ -131,15 +131,15 @@ def _seconds(place: Path, length: str) -> float:
         raise InputError(f"{place}: found {length!r}, expected seconds behind the tab") from None
 
 
-def _checkpoint(plan: Plan) -> Checkpoint:
+def _checkpoint(plan: Plan) -> SpeechCheckpoint:
     name = "voice-sample" if plan.target == "sample" else plan.target
     target = load_model(name, plan.device, plan.dtype, plan.packed, plan.trust_remote_code)
-    if not isinstance(target, Checkpoint):
+    if not isinstance(target, SpeechCheckpoint):
         raise ModelError(f"--target: found a model of type {kind_of(target)}, which says no codes")
     return target
 
 
-def _speaker(plan: Plan, draft: str, target: Checkpoint) -> Speaker:
+def _speaker(plan: Plan, draft: str, target: SpeechCheckpoint) -> Speaker:
     kind = plan.models(draft).draft_kind
     return Speaker(target, draft_for(kind, target, plan.trust_remote_code), plan.gamma)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mmspec.compare.side_by_side import Pair, in_turn, speed
+from mmspec.compare.side_by_side import SideBySide, in_turn, speed
 from mmspec.errors import ModelError
 from mmspec.output.console import Steps, stderr
 
@@ -24,7 +24,7 @@ SOUND = "speech.wav"
 SECOND_TIME = "What lookup drafts from is the same sentence, said before."
 
 
-class Spoken(Pair):
+class Spoken(SideBySide):
     """A sentence in two ways: what parity compares of it are codes."""
 
     @property
@@ -45,7 +45,7 @@ def missing_sample() -> str | None:
     return None
 
 
-def say(gamma: str, console: Any, paged: bool) -> tuple[list[Pair], list[Any]]:
+def say(gamma: str, console: Any, paged: bool) -> tuple[list[SideBySide], list[Any]]:
     """Say the sentence, show what came of it, and write its sound to a temporary folder.
 
     Returns:
@@ -81,7 +81,7 @@ def _speakers(gamma: str) -> dict[str, Any]:
     return {name: load(target.model, draft, **how) for name, draft in DRAFTERS.items()}
 
 
-def _decode(speakers: dict[str, Any], steps: Steps) -> list[Pair]:
+def _decode(speakers: dict[str, Any], steps: Steps) -> list[SideBySide]:
     from mmspec.tasks.tts.bench import read_sentences, sentences_file
     from mmspec.tasks.tts.request import SpeechRequest
 
@@ -103,7 +103,7 @@ def _decode(speakers: dict[str, Any], steps: Steps) -> list[Pair]:
     ]
 
 
-def _table(pairs: Sequence[Pair]) -> Any:
+def _table(pairs: Sequence[SideBySide]) -> Any:
     """A row per drafter. They aren't summed up: one of them has heard it before."""
     from rich.text import Text
 
@@ -128,7 +128,7 @@ def _table(pairs: Sequence[Pair]) -> Any:
     return table
 
 
-def _entries(speaker: Any, pairs: Sequence[Pair]) -> list[Any]:
+def _entries(speaker: Any, pairs: Sequence[SideBySide]) -> list[Any]:
     from mmspec.tasks.tts.page import SpeechEntries
 
     entries = SpeechEntries(speaker)

@@ -118,20 +118,20 @@ class CodeTexts:
 
     def sequence(self, ids: Sequence[Any]) -> list[Piece]:
         """A piece per step."""
-        return [Piece(self.alone(unit)) for unit in ids]
+        return [Piece(self.alone(token)) for token in ids]
 
-    def alone(self, unit: Any) -> str:
-        """The code of a unit, or those of a frame; `·` for a mark among these."""
-        if isinstance(unit, tuple):
-            codes = [self._code(book, one) for book, one in zip(self._books, unit, strict=True)]
+    def alone(self, token: Any) -> str:
+        """The code of a token, or those of a frame; `·` for a mark among these."""
+        if isinstance(token, tuple):
+            codes = [self._code(book, one) for book, one in zip(self._books, token, strict=True)]
             shown = ["·" if code is None else str(code) for code in codes[:CODES_WRITTEN]]
             return " ".join(shown) + ("" if len(codes) <= CODES_WRITTEN else " …")
-        found = {self._code(book, unit) for book in self._books} - {None}
-        return str(found.pop()) if len(found) == 1 else f"⟨{unit}⟩"
+        found = {self._code(book, token) for book in self._books} - {None}
+        return str(found.pop()) if len(found) == 1 else f"⟨{token}⟩"
 
     @staticmethod
-    def _code(book: Codebook, unit: int) -> int | None:
-        return unit - book.first if unit in book.ids else None
+    def _code(book: Codebook, token: int) -> int | None:
+        return token - book.first if token in book.ids else None
 
 
 def utterance_of(
@@ -151,8 +151,8 @@ def utterance_of(
         compared: peers' comparisons.
         room: characters that its sound may take.
     """
-    units = [unit for done in said.trace for unit in done.emitted]
-    decoding = decoding_of(said, units, texts, compared=compared)
+    tokens = [token for done in said.trace for token in done.emitted]
+    decoding = decoding_of(said, tokens, texts, compared=compared)
     decoding["rounds"] = tuple(_numbered(decoding["rounds"], said.trace))
     samples, rate_hz, sound, mel = said.samples, said.sample_rate_hz, "", None
     if samples is not None and samples.size and rate_hz is not None:

@@ -21,7 +21,7 @@ from mmspec.engine.frames.processing import FRAME_FORMS
 from mmspec.errors import ModelError, OptionError
 from mmspec.factorizations import Cell, CodeSteps, DelayedFrames
 from mmspec.factorizations.codes import Grid
-from mmspec.modalities.base.pair import NoDraft
+from mmspec.modalities.base.speculative_decoder import NoDraft
 from mmspec.modalities.speech.family import FrameFamily
 from mmspec.tasks.tts.request import SpeechRequest
 from mmspec.tasks.tts.speaker import Speaker

@@ -29,8 +29,8 @@ class SpeechRequest(Request):
             more than so much without it; 1 is a good start, and what True means.
         approximate: [bold]No longer exact[/bold]: codes whose embeddings are this alike may stand
             for each other. The report says how far that led from the target.
-        budget: With --approximate: how far from the target's law a text may lead at most, in total
-            variation.
+        budget: With --approximate: how far from the target's distribution a text may lead at most,
+            in total variation.
         earlier: `Speech`es or code grids of the same voice, for lookup.
         inputs: What the model's processor made, instead of a text.
     """

@@ -33,7 +33,7 @@ class Speech:
         decided_at: int32 `[frames, codebooks]`: the step of the run that decided each code; -1
             where a code was given, or is not autoregressive; None where nobody knows.
         decision: the same as parity counts decisions: codes of a chain have one each.
-        sequence: units or frames as the model sees them, given ones included.
+        sequence: tokens or frames as the model sees them, given ones included.
         grounding: what each step owes to the text; None where that wasn't asked for.
         filled: what of it is not autoregressive; "" where everything is.
     """

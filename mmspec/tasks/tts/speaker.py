@@ -14,14 +14,14 @@ from mmspec.acceptance.groups import Approximate
 from mmspec.clock import Clock
 from mmspec.compare.code_parity import when_decided
 from mmspec.drafting import policy_for
-from mmspec.engine import BlockCosts, Steps, run_alone, run_together, stepwise
+from mmspec.engine import BlockCosts, Steps, run_alone, run_batched, stepwise
 from mmspec.engine.stats import RequestStats
 from mmspec.errors import InputError, OptionError
 from mmspec.factorizations import CodeSteps
-from mmspec.modalities.base.pair import Draft, Pair
-from mmspec.modalities.speech.checkpoint import Checkpoint
+from mmspec.modalities.base.speculative_decoder import Draft, SpeculativeDecoder
+from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 from mmspec.modalities.speech.codec import Codec, open_codec
-from mmspec.modalities.speech.contract import Asked, Said
+from mmspec.modalities.speech.contract import CodesRequest, CodesResult
 from mmspec.modalities.speech.family import FrameFamily
 from mmspec.modalities.speech.similar_codes import similar_codes
 from mmspec.report.grounding import Grounding, share_by_class, threshold_of
@@ -34,7 +34,7 @@ ASKED_NOTHING = SpeechRequest()
 """All is as the checkpoint says."""
 
 
-class Speaker(Loaded[Checkpoint, Speech]):
+class Speaker(Loaded[SpeechCheckpoint, Speech]):
     """A model that speaks: a target, a kind of drafter, and what was learned about their costs.
 
     Made by `mmspec.load`. Use it with `with`, or `close()` it.
@@ -45,10 +45,10 @@ class Speaker(Loaded[Checkpoint, Speech]):
 
     task: ClassVar[str] = "tts"
 
-    def __init__(self, target: Checkpoint, draft: Draft, gamma: int | str) -> None:
+    def __init__(self, target: SpeechCheckpoint, draft: Draft, gamma: int | str) -> None:
         super().__init__(target, draft)
         costs = BlockCosts()
-        self._pair = Pair(target, draft, policy_for(gamma, costs), costs)
+        self._pair = SpeculativeDecoder(target, draft, policy_for(gamma, costs), costs)
         self.codec = codec_of(target)
 
     def speak(
@@ -69,10 +69,10 @@ class Speaker(Loaded[Checkpoint, Speech]):
                 none), `grounding` (find out which steps rest on the text: True, or a threshold in
                 nats), `earlier` (`Speech`es or code grids of the same voice, for lookup),
                 `approximate` (**no longer exact**: a cosine; codes whose embeddings have a higher
-                one are alike), `budget` (how far from the target's law an approximate output may
-                be at most), `sound` (False leaves the codec out), `streamer`, `inputs` (what the
-                model's processor made, instead of a text); and further options of transformers'
-                `generate`.
+                one are alike), `budget` (how far from the target's distribution an approximate
+                output may be at most), `sound` (False leaves the codec out), `streamer`, `inputs`
+                (what the model's processor made, instead of a text); and further options of
+                transformers' `generate`.
 
         Raises:
             MMSpecError: a text or an option that can't be used, in one line.
@@ -110,8 +110,8 @@ class Speaker(Loaded[Checkpoint, Speech]):
             OptionError: a batch of less than one.
         """
         check_batch(batch)
-        pair = self._pair.beside(batch)
-        return run_together((self._beside(pair, **request) for request in requests), batch)
+        pair = self._pair.for_batch(batch)
+        return run_batched((self._beside(pair, **request) for request in requests), batch)
 
     def stream(
         self,
@@ -156,23 +156,25 @@ class Speaker(Loaded[Checkpoint, Speech]):
 
     def _beside(
         self,
-        pair: Pair[Checkpoint],
+        pair: SpeculativeDecoder[SpeechCheckpoint],
         text: str,
         request: SpeechRequest = ASKED_NOTHING,
         **options: Any,
     ) -> Steps[Speech]:
         return self._request(pair, text, request.having(options).apart)
 
-    def _request(self, pair: Pair[Checkpoint], text: str, request: SpeechRequest) -> Steps[Speech]:
+    def _request(
+        self, pair: SpeculativeDecoder[SpeechCheckpoint], text: str, request: SpeechRequest
+    ) -> Steps[Speech]:
         """One request that leaves its passes to whoever runs them."""
         if self._closed:
             raise OptionError("this speaker is closed: load a new one")
         threshold = threshold_of(request.grounding)
-        account = RequestStats(Clock(self.checkpoint.device))
-        asked = Asked(
+        stats = RequestStats(Clock(self.checkpoint.device))
+        asked = CodesRequest(
             pair,
             self.inputs_for(text) if request.inputs is None else request.inputs,
-            account,
+            stats,
             self.generation_options(request),
             seed=request.seed,
             approximate=self._approximate(request.approximate, request.budget),
@@ -184,7 +186,7 @@ class Speaker(Loaded[Checkpoint, Speech]):
         codes = np.asarray(said.grid, dtype=np.int64).reshape(len(said.grid), len(books))
         samples = None
         if request.sound and self.codec is not None:
-            with account.clock("post"):
+            with stats.clock("post"):
                 samples = self.codec.decode(codes)
         grounding = None
         if threshold is not None:
@@ -250,7 +252,7 @@ class Speaker(Loaded[Checkpoint, Speech]):
         rows = [tuple(int(code) for code in row) for row in np.asarray(said).tolist()]
         return self.checkpoint.steps.from_grid(rows)
 
-    def _drops(self, asked: Asked, said: Said) -> tuple[float, ...]:
+    def _drops(self, asked: CodesRequest, said: CodesResult) -> tuple[float, ...]:
         family = self.checkpoint.family
         given = family.log_probs(asked, said, text=True)
         dropped = family.log_probs(asked, said, text=False)
@@ -259,18 +261,18 @@ class Speaker(Loaded[Checkpoint, Speech]):
     def _speech(
         self,
         text: str,
-        asked: Asked,
-        said: Said,
+        asked: CodesRequest,
+        said: CodesResult,
         codes: np.ndarray,
         samples: np.ndarray | None,
         grounding: Grounding | None,
     ) -> Speech:
-        account, steps = asked.account, self.checkpoint.steps
-        origins = tuple(account.tally.origins())
+        stats, steps = asked.stats, self.checkpoint.steps
+        origins = tuple(stats.tally.origins())
         if not len(codes):
             why = "the target ended it" if said.ended else "a limit ended it"
-            account.note(f"no whole frame in an output of {len(origins)} tokens: {why} there")
-        report = account.report(said.sampling, asked.pair.costs)
+            stats.note(f"no whole frame in an output of {len(origins)} tokens: {why} there")
+        report = stats.report(said.sampling, asked.pair.costs)
         if grounding is not None:
             report = replace(report, by_class=share_by_class(grounding, origins))
         in_order = isinstance(steps, CodeSteps)
@@ -284,7 +286,7 @@ class Speaker(Loaded[Checkpoint, Speech]):
             family=str(self.model.config.model_type),
             report=report,
             origins=origins,
-            trace=tuple(account.tally.trace),
+            trace=tuple(stats.tally.trace),
             decided_at=_steps_of(steps, len(codes), said.first_step),
             decision=when_decided(steps, len(codes)) if in_order else None,
             sequence=tuple(said.sequence),
@@ -312,7 +314,7 @@ def _number(name: str, given: Any) -> float:
     return float(given)
 
 
-def codec_of(target: Checkpoint) -> Codec | None:
+def codec_of(target: SpeechCheckpoint) -> Codec | None:
     """The codec of a checkpoint, checked against what its language model writes."""
     family, steps = target.family, target.steps
     model = family.codec(target)

@@ -118,7 +118,7 @@ def _with_prompt(case: Case, checkpoint: Checkpoint) -> Case:
 
 
 def _by_class(member: Measured, cases: Sequence[Case], threshold: float) -> dict[str, Any] | None:
-    """Acceptance of grounded and of syntactic units, in a pass of its own that nobody times."""
+    """Acceptance of grounded and of syntactic tokens, in a pass of its own that nobody times."""
     if member.why_not is not None:
         return None
     reports = [

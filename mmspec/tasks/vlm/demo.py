@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mmspec.compare.side_by_side import Pair, in_turn, side_by_side
+from mmspec.compare.side_by_side import SideBySide, in_turn, side_by_side
 from mmspec.errors import ModelError, OptionError
 from mmspec.output.console import Steps, stderr
 
@@ -56,7 +56,7 @@ def missing_sample() -> str | None:
     return None
 
 
-def look(gamma: str, console: Any, paged: bool) -> tuple[list[Pair], list[Any]]:
+def look(gamma: str, console: Any, paged: bool) -> tuple[list[SideBySide], list[Any]]:
     """Look at the images and show what came of it.
 
     Returns:
@@ -135,7 +135,7 @@ def _viewers(gamma: str) -> dict[str, Any]:
     return {name: load(target.model, draft, **how) for name, draft in DRAFTERS.items()}
 
 
-def _decode(viewers: dict[str, Any], subject: Subject, steps: Steps) -> list[Pair]:
+def _decode(viewers: dict[str, Any], subject: Subject, steps: Steps) -> list[SideBySide]:
     steps.say(subject.name)
     calls = {}
     for name, viewer in viewers.items():
@@ -150,12 +150,12 @@ def _decode(viewers: dict[str, Any], subject: Subject, steps: Steps) -> list[Pai
     steps.advance()
     _, *drafters = calls
     return [
-        Pair(subject.name, drafter, subject.truth, plain, ours)
+        SideBySide(subject.name, drafter, subject.truth, plain, ours)
         for drafter, ours in zip(drafters, drafted, strict=True)
     ]
 
 
-def _entries(viewer: Any, subjects: Sequence[Subject], pairs: Sequence[Pair]) -> list[Any]:
+def _entries(viewer: Any, subjects: Sequence[Subject], pairs: Sequence[SideBySide]) -> list[Any]:
     from mmspec.tasks.vlm.page import SightEntries
 
     images = {subject.name: subject.image for subject in subjects}
@@ -166,7 +166,7 @@ def _entries(viewer: Any, subjects: Sequence[Subject], pairs: Sequence[Pair]) ->
     return entries.made
 
 
-def _wrong_words(pairs: Sequence[Pair]) -> str:
+def _wrong_words(pairs: Sequence[SideBySide]) -> str:
     from mmspec.bench.cases import word_error_rate
     from mmspec.output.render import percent
 

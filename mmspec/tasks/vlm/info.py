@@ -49,7 +49,7 @@ def drafters_of(checkpoint: Any) -> Facts:
     """What may draft for it."""
     layers = len(layer_list(checkpoint.family.decoder(checkpoint.model))[1])
     exits = f", early-exit:1 to early-exit:{layers - 1}" if layers > 1 else ""
-    models = "another model that looks, a language model, blind:MODEL, thin:SHARE:MODEL"
+    models = "another model that looks, a language model, text-only:MODEL, pruned:SHARE:MODEL"
     return [("drafters", f"none, ngram, hypothesis{exits}, {models}; a+b take turns")]
 
 

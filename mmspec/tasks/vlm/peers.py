@@ -21,12 +21,12 @@ from mmspec.compat import quiet
 from mmspec.errors import OptionError
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.draft import ModelDraft, vocabulary_between
-from mmspec.modalities.base.pair import NoDraft
+from mmspec.modalities.base.speculative_decoder import NoDraft
 from mmspec.modalities.media.images import open_images
 from mmspec.modalities.vlm.looking import generation_options, prepared_look
 from mmspec.modalities.vlm.request import VisionRequest
-from mmspec.modalities.vlm.text_only import BlindDraft
-from mmspec.modalities.vlm.token_pruning import ThinnedDraft
+from mmspec.modalities.vlm.text_only import TextOnlyDraft
+from mmspec.modalities.vlm.token_pruning import PrunedDraft
 from mmspec.proposals import SameVocabulary
 from mmspec.tasks.vlm.viewer import Viewer
 
@@ -94,15 +94,15 @@ class TransformersPeer:
                 **self._assistance,
                 streamer=watch,
             )
-            units = tuple(sequences[0, len(watch.prompts[0]) :].tolist())
-            text = checkpoint.text(units).strip()
+            tokens = tuple(sequences[0, len(watch.prompts[0]) :].tolist())
+            text = checkpoint.text(tokens).strip()
             seconds = time.perf_counter() - start
-        return Outcome(units, text, watch.decode_s, seconds)
+        return Outcome(tokens, text, watch.decode_s, seconds)
 
     @property
     def end(self) -> int:
         """The id that ends an output."""
-        return min(self._checkpoint.steps.stop_units)
+        return min(self._checkpoint.steps.stop_tokens)
 
     def difference(
         self, images: Any, request: VisionRequest, ours: Outcome, peer: Outcome
@@ -111,7 +111,7 @@ class TransformersPeer:
         return token_difference(self, images, request, ours, peer)
 
     def knows_gap(self, ours: Outcome) -> bool:
-        """Always: what stands before a unit is the prompt and the units before it."""
+        """Always: what stands before a token is the prompt and the tokens before it."""
         return True
 
     @torch.no_grad()
@@ -177,7 +177,7 @@ def assisted(ours: Viewer) -> TransformersPeer | Unavailable:
         if draft.name != "none":
             why = f"transformers has no {draft.name.partition(':')[0]} drafting for images"
         return Unavailable(name, why)
-    if isinstance(draft, ThinnedDraft):
+    if isinstance(draft, PrunedDraft):
         return Unavailable(name, "transformers has no drafter that reads a part of an image")
     target, drafter = draft.target, draft.drafter
     assistance = {"assistant_model": speaker_of(drafter.model)}
@@ -186,6 +186,6 @@ def assisted(ours: Viewer) -> TransformersPeer | Unavailable:
             "tokenizer": target.tokenizer,
             "assistant_tokenizer": drafter.tokenizer,
         }
-    sees = not isinstance(draft, BlindDraft)
+    sees = not isinstance(draft, TextOnlyDraft)
     remark = HIDES_IMAGES if sees and hides_images(ours.model) else None
     return TransformersPeer(ours.model, ours.processor, name, assistance, remark)

@@ -10,13 +10,13 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from mmspec.drafting import policy_for
-from mmspec.engine import BlockCosts, Steps, run_alone, run_together, stepwise
+from mmspec.engine import BlockCosts, Steps, run_alone, run_batched, stepwise
 from mmspec.engine.processor_copies import with_copies
 from mmspec.errors import ModelError, OptionError
 from mmspec.modalities.base.checkpoint import Checkpoint
 from mmspec.modalities.base.draft import ModelDraft
 from mmspec.modalities.base.drafts import HypothesisDraft
-from mmspec.modalities.base.pair import Draft, Pair
+from mmspec.modalities.base.speculative_decoder import Draft, SpeculativeDecoder
 from mmspec.modalities.base.switching import SwitchDraft
 from mmspec.modalities.media.documents import Page, pages
 from mmspec.modalities.media.images import open_images
@@ -59,7 +59,7 @@ class Viewer(Loaded[Checkpoint, Description]):
                 "mmspec.generate(model, inputs) with what its processor makes"
             )
         costs = BlockCosts()
-        self._pair = Pair(target, draft, policy_for(gamma, costs), costs)
+        self._pair = SpeculativeDecoder(target, draft, policy_for(gamma, costs), costs)
 
     @property
     def drafter_model(self) -> Any:
@@ -236,8 +236,8 @@ class Viewer(Loaded[Checkpoint, Description]):
             OptionError: a batch of less than one.
         """
         check_batch(batch)
-        pair = self._pair.beside(batch)
-        return run_together((self._beside(pair, **request) for request in requests), batch)
+        pair = self._pair.for_batch(batch)
+        return run_batched((self._beside(pair, **request) for request in requests), batch)
 
     def stream(
         self, image: ImageSource | Sequence[ImageSource], **options: Unpack[VisionOptions]
@@ -251,15 +251,15 @@ class Viewer(Loaded[Checkpoint, Description]):
         request = ASKED_NOTHING.having({**options, "streamer": collected})
         steps = self._request(self._pair, image, request)
         for _ in stepwise(steps):
-            for unit in collected.take():
-                yield from pieces.add(unit)
-        for unit in collected.take():
-            yield from pieces.add(unit)
+            for token in collected.take():
+                yield from pieces.add(token)
+        for token in collected.take():
+            yield from pieces.add(token)
         yield from pieces.end()
 
     def _beside(
         self,
-        pair: Pair[Checkpoint],
+        pair: SpeculativeDecoder[Checkpoint],
         image: Any,
         request: VisionRequest = ASKED_NOTHING,
         **options: Any,
@@ -270,7 +270,7 @@ class Viewer(Loaded[Checkpoint, Description]):
         return self._request(pair, image, request)
 
     def _request(
-        self, pair: Pair[Checkpoint], image: Any, request: VisionRequest
+        self, pair: SpeculativeDecoder[Checkpoint], image: Any, request: VisionRequest
     ) -> Steps[Description]:
         """One request that leaves its passes to whoever runs them."""
         if self._closed:

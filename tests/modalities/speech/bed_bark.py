@@ -15,7 +15,7 @@ from transformers.models.bark import generation_configuration_bark as settings
 
 from mmspec.engine.stats import RequestStats
 from mmspec.modalities.speech.bark import FAMILY
-from mmspec.modalities.speech.contract import Said
+from mmspec.modalities.speech.contract import CodesResult
 from mmspec.report.report import Report
 
 from .chain_runs import said_by
@@ -124,10 +124,10 @@ def inputs(seed: int = 0, words: int = 7) -> dict[str, Tensor]:
 def voice(frames: int = 9, seed: int = 5) -> dict[str, Tensor]:
     """A voice to go on from: what the processor calls a history prompt."""
     generator = torch.Generator().manual_seed(seed)
-    units = round(frames * UNIT_RATE / RATE)
+    tokens = round(frames * UNIT_RATE / RATE)
     fine = torch.randint(0, CODES, (BOOKS, frames), generator=generator)
     return {
-        "semantic_prompt": torch.randint(0, UNITS, (units,), generator=generator),
+        "semantic_prompt": torch.randint(0, UNITS, (tokens,), generator=generator),
         "coarse_prompt": fine[:CHAINED].clone(),
         "fine_prompt": fine,
     }
@@ -188,7 +188,7 @@ def library_codes(model: Any, given: Mapping[str, Any], **options: Any) -> list[
 
 def said(
     model: Any, given: Mapping[str, Any], draft: Any = None, gamma: int = 4, **how: Any
-) -> tuple[Said, Report, RequestStats]:
+) -> tuple[CodesResult, Report, RequestStats]:
     """What we say, and the account of it.
 
     Args:

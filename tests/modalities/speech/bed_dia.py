@@ -105,7 +105,7 @@ def undelayed(rows: Sequence[Sequence[int]]) -> Rows:
     grid: Rows = []
     while len(grid) + 1 + max(DELAYS) < len(rows):
         frame = tuple(rows[len(grid) + 1 + late][k] for k, late in enumerate(DELAYS))
-        if any(unit >= CODES for unit in frame):
+        if any(token >= CODES for token in frame):
             break
         grid.append(frame)
     return grid

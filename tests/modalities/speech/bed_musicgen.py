@@ -143,14 +143,14 @@ def prompt_codes(frames: int, codebooks: int = 4, seed: int = 5) -> Tensor:
     return torch.randint(CODES, (codebooks, frames), generator=torch.Generator().manual_seed(seed))
 
 
-def other(unit: int) -> int:
+def other(token: int) -> int:
     """Another code in its place; a mark stays."""
-    return unit if unit == CODES else unit ^ 1
+    return token if token == CODES else token ^ 1
 
 
 def wrong(row: int, frame: Frame) -> Frame:
     """No code is right."""
-    return tuple(other(unit) for unit in frame)
+    return tuple(other(token) for token in frame)
 
 
 def late(row: int, frame: Frame) -> Frame:

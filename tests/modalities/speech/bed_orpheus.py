@@ -15,8 +15,8 @@ import transformers as hf
 from torch import Tensor
 
 from mmspec.engine.stats import RequestStats
-from mmspec.modalities.speech.contract import Said
-from mmspec.modalities.speech.orpheus import Marks, Orpheus
+from mmspec.modalities.speech.contract import CodesResult
+from mmspec.modalities.speech.orpheus import Orpheus, SpecialTokens
 from mmspec.report.report import Report
 
 from .chain_runs import said_by
@@ -25,18 +25,18 @@ WORDS, CODES = 30, 8
 HUMAN, TEXT_ENDS, HUMAN_ENDS, MODEL, START, END = range(WORDS, WORDS + 6)
 BASE = WORDS + 6
 VOCAB = BASE + 7 * CODES + 4
-MARKS = Marks(BASE, CODES, START, END, (HUMAN,), (TEXT_ENDS, HUMAN_ENDS))
+MARKS = SpecialTokens(BASE, CODES, START, END, (HUMAN,), (TEXT_ENDS, HUMAN_ENDS))
 KINDS, RANDOM = 12, 20
 LENGTH = 40
 
 STRICT, LENIENT = Orpheus(MARKS), Orpheus(MARKS, resync=True)
 
 
-def kind_of(unit: int) -> int:
+def kind_of(token: int) -> int:
     """What an id stands for: a slot, a mark, or a word."""
-    if BASE <= unit < BASE + 7 * CODES:
-        return (unit - BASE) // CODES
-    return {HUMAN_ENDS: 7, MODEL: 8, START: 9, END: 10}.get(unit, 11)
+    if BASE <= token < BASE + 7 * CODES:
+        return (token - BASE) // CODES
+    return {HUMAN_ENDS: 7, MODEL: 8, START: 9, END: 10}.get(token, 11)
 
 
 FOLLOWS = {8: (7,), 9: (8,), 0: (9, 6), 10: (6,), **{slot: (slot - 1,) for slot in range(1, 7)}}
@@ -82,10 +82,10 @@ def _teach_order(model: Any) -> None:
     for layer in model.model.layers:  # what an id stands for reaches the head as it is
         layer.self_attn.o_proj.weight.data[:KINDS] = 0
         layer.mlp.down_proj.weight.data[:KINDS] = 0
-    for unit in range(len(embedded)):
-        embedded[unit, kind_of(unit)] = 12.0
-        for before in FOLLOWS.get(kind_of(unit), ()):
-            head[unit, before] = 12.0
+    for token in range(len(embedded)):
+        embedded[token, kind_of(token)] = 12.0
+        for before in FOLLOWS.get(kind_of(token), ()):
+            head[token, before] = 12.0
     head[END, 6] = 13.0  # else it seldom ends
 
 
@@ -115,7 +115,7 @@ def library_codes(model: Any, given: Mapping[str, Any], **options: Any) -> list[
     """
     ids = library_ids(model, given, **options)
     begin = len(ids) - 1 - ids[::-1].index(START)
-    speech = [unit for unit in ids[begin + 1 :] if unit != END]
+    speech = [token for token in ids[begin + 1 :] if token != END]
     frames = []
     for i in range(len(speech) // 7):
         s = [speech[7 * i + slot] - BASE - slot * CODES for slot in range(7)]
@@ -130,11 +130,11 @@ def said(
     gamma: int = 4,
     family: Orpheus = STRICT,
     **how: Any,
-) -> tuple[Said, Report, RequestStats]:
+) -> tuple[CodesResult, Report, RequestStats]:
     """What we say; see `chain_runs.said_by`."""
     return said_by(family, model, given, draft, gamma, **{"max_new_tokens": LENGTH, **how})
 
 
-def behind(said: Said) -> list[int]:
+def behind(said: CodesResult) -> list[int]:
     """The ids behind the prompt."""
     return list(said.sequence[said.prompt_length :])

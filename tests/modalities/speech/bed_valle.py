@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mmspec.engine.stats import RequestStats
-from mmspec.modalities.speech.contract import Said
+from mmspec.modalities.speech.contract import CodesResult
 from mmspec.modalities.speech.valle import FAMILY
 from mmspec.modalities.speech.valle_model import ValleConfig, ValleModel
 from mmspec.report.report import Report
@@ -64,6 +64,6 @@ def library_codes(model: Any, given: Mapping[str, Any], **options: Any) -> list[
 
 def said(
     model: Any, given: Mapping[str, Any], draft: Any = None, gamma: int = 4, **how: Any
-) -> tuple[Said, Report, RequestStats]:
+) -> tuple[CodesResult, Report, RequestStats]:
     """What we say; see `chain_runs.said_by`."""
     return said_by(FAMILY, model, given, draft, gamma, **{"max_new_tokens": LENGTH, **how})

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from mmspec.clock import Clock
-from mmspec.engine import BlockCosts, FixedPolicy, run_alone, run_together
+from mmspec.engine import BlockCosts, FixedPolicy, run_alone, run_batched
 from mmspec.engine.stats import RequestStats
-from mmspec.modalities.base.pair import NoDraft, Pair
+from mmspec.modalities.base.speculative_decoder import NoDraft, SpeculativeDecoder
 from mmspec.modalities.speech.chain import ChainDraft, LookupDraft
-from mmspec.modalities.speech.checkpoint import Checkpoint
-from mmspec.modalities.speech.contract import Asked, Said
+from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
+from mmspec.modalities.speech.contract import CodesRequest, CodesResult
 from mmspec.modalities.speech.family import Family
 from mmspec.report.report import Report
 from tests.proposals.scripted import ScriptedDrafter
@@ -35,7 +35,7 @@ class WrongDraft:
         return ScriptedDrafter(lambda ids, limit: [(len(ids) + i) * 7 % size for i in range(limit)])
 
 
-def lookup(target: Checkpoint) -> Any:
+def lookup(target: SpeechCheckpoint) -> Any:
     return LookupDraft()
 
 
@@ -50,7 +50,7 @@ def wrong(vocab_size: int) -> Any:
 
 def said_by(
     family: Family, model: Any, given: Mapping[str, Any], draft: Any, gamma: int, **how: Any
-) -> tuple[Said, Report, RequestStats]:
+) -> tuple[CodesResult, Report, RequestStats]:
     """What a model says, its report and its account.
 
     Args:
@@ -61,28 +61,28 @@ def said_by(
         gamma: units drafted per round.
         **how: of a request (`OF_REQUEST`), the others of `generate`.
     """
-    target = Checkpoint.of(model, packed=how.pop("packed", False), family=family)
+    target = SpeechCheckpoint.of(model, packed=how.pop("packed", False), family=family)
     kind = NoDraft() if draft is None else draft(target)
-    pair = Pair(target, kind, FixedPolicy(gamma), BlockCosts())
+    pair = SpeculativeDecoder(target, kind, FixedPolicy(gamma), BlockCosts())
     asked = asking(pair, given, **how)
     said = run_alone(family.say(asked))
-    return said, asked.account.report(said.sampling, pair.costs), asked.account
+    return said, asked.stats.report(said.sampling, pair.costs), asked.stats
 
 
-def asking(pair: Pair, given: Mapping[str, Any], **how: Any) -> Asked:
+def asking(pair: SpeculativeDecoder, given: Mapping[str, Any], **how: Any) -> CodesRequest:
     """A request with an account of its own."""
     request = {name: how.pop(name) for name in OF_REQUEST if name in how}
-    return Asked(pair, given, RequestStats(Clock(torch.device("cpu"))), how, **request)
+    return CodesRequest(pair, given, RequestStats(Clock(torch.device("cpu"))), how, **request)
 
 
 def said_together(
     family: Family, model: Any, several: Sequence[Mapping[str, Any]], width: int, **how: Any
-) -> list[Said]:
+) -> list[CodesResult]:
     """Several requests side by side, with lookup."""
-    target = Checkpoint.of(model, packed=False, family=family)
-    pair = Pair(target, LookupDraft(), FixedPolicy(4), BlockCosts())
+    target = SpeechCheckpoint.of(model, packed=False, family=family)
+    pair = SpeculativeDecoder(target, LookupDraft(), FixedPolicy(4), BlockCosts())
     requests = [family.say(asking(pair, given, **how)) for given in several]
-    found = dict(run_together(requests, width))
+    found = dict(run_batched(requests, width))
     for said in found.values():
         if isinstance(said, Exception):
             raise said
@@ -90,16 +90,22 @@ def said_together(
 
 
 def read_again(
-    family: Family, model: Any, given: Mapping[str, Any], said: Said, *, text: bool, **options: Any
+    family: Family,
+    model: Any,
+    given: Mapping[str, Any],
+    said: CodesResult,
+    *,
+    text: bool,
+    **options: Any,
 ) -> list[float]:
     """The log-probabilities of what was said."""
-    target = Checkpoint.of(model, packed=False, family=family)
-    pair = Pair(target, NoDraft(), FixedPolicy(0), BlockCosts())
-    account = RequestStats(Clock(torch.device("cpu")))
-    return family.log_probs(Asked(pair, given, account, options), said, text=text)
+    target = SpeechCheckpoint.of(model, packed=False, family=family)
+    pair = SpeculativeDecoder(target, NoDraft(), FixedPolicy(0), BlockCosts())
+    stats = RequestStats(Clock(torch.device("cpu")))
+    return family.log_probs(CodesRequest(pair, given, stats, options), said, text=text)
 
 
 def chances(rows: torch.Tensor, ids: Sequence[int]) -> list[float]:
     """The log-probabilities of units by the rows before them."""
     laws = rows.double().log_softmax(-1)
-    return [float(law[unit]) for law, unit in zip(laws, ids, strict=True)]
+    return [float(law[token]) for law, token in zip(laws, ids, strict=True)]

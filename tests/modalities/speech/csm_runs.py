@@ -13,9 +13,9 @@ from torch import Tensor
 from mmspec.clock import Clock
 from mmspec.engine import BlockCosts, FixedPolicy, Sampling
 from mmspec.engine.stats import RequestStats
-from mmspec.modalities.base.pair import Draft, NoDraft, Pair
-from mmspec.modalities.speech.checkpoint import Checkpoint
-from mmspec.modalities.speech.contract import Asked, stops_of, units_of
+from mmspec.modalities.base.speculative_decoder import Draft, NoDraft, SpeculativeDecoder
+from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
+from mmspec.modalities.speech.contract import CodesRequest, step_kind_of, stops_of
 from mmspec.modalities.speech.csm import CsmFamily
 from mmspec.modalities.speech.csm_request import CsmPrepared
 from mmspec.modalities.speech.csm_target import CsmTarget
@@ -35,7 +35,7 @@ class Run:
 
     frames: list[Frame]
     target: CsmTarget
-    account: RequestStats
+    stats: RequestStats
     finished: str | None
 
     @property
@@ -49,7 +49,7 @@ class Run:
     @property
     def kept(self) -> list[tuple[int, int]]:
         """(drafted, accepted) of every round."""
-        return [(len(done.proposal), done.accepted) for done in self.account.tally.trace]
+        return [(len(done.proposal), done.accepted) for done in self.stats.tally.trace]
 
 
 class Drafting:
@@ -94,29 +94,29 @@ def run(
 ) -> Run:
     """Decode a request; a drafter that fails is a failure."""
     family = CsmFamily(guess)
-    checkpoint = Checkpoint.of(model, packed=packed, family=family)
-    pair = Pair(checkpoint, draft or NoDraft(), FixedPolicy(gamma), BlockCosts())
-    account = RequestStats(Clock(torch.device("cpu")))
-    asked = Asked(pair, inputs, account, options, seed=seed, rule=rule)
+    checkpoint = SpeechCheckpoint.of(model, packed=packed, family=family)
+    pair = SpeculativeDecoder(checkpoint, draft or NoDraft(), FixedPolicy(gamma), BlockCosts())
+    stats = RequestStats(Clock(torch.device("cpu")))
+    asked = CodesRequest(pair, inputs, stats, options, seed=seed, rule=rule)
     prepared = family.prepare(model, inputs, **{"max_new_tokens": FRAMES, **options})
     target = cast(CsmTarget, family.open(prepared, packed=packed))
     try:
         row = target.read_prompt()
         with pair.session(
-            Request(target, prepared, asked, account.clock),
+            Request(target, prepared, asked, stats.clock),
             row,
-            account,
+            stats,
             processors=prepared.processors,
             stops=stops_of(target, prepared),
             sampling=Sampling(bool(prepared.config.do_sample), seed, rule),
-            units=units_of(target),
+            tokens=step_kind_of(target),
         ) as session:
             session.run()
     finally:
         target.close()
-    if account.tally.faults:
-        raise AssertionError(account.tally.faults)
-    return Run(list(session.prefix.ids), target, account, session.finish_reason)
+    if stats.tally.faults:
+        raise AssertionError(stats.tally.faults)
+    return Run(list(session.prefix.ids), target, stats, session.finish_reason)
 
 
 @contextmanager

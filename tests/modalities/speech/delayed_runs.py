@@ -16,9 +16,9 @@ from mmspec.acceptance.frames import code_noise
 from mmspec.clock import Clock
 from mmspec.engine import BlockCosts, FixedPolicy, run_alone
 from mmspec.engine.stats import RequestStats
-from mmspec.modalities.base.pair import Draft, NoDraft, Pair
-from mmspec.modalities.speech.checkpoint import Checkpoint
-from mmspec.modalities.speech.contract import Asked, Said
+from mmspec.modalities.base.speculative_decoder import Draft, NoDraft, SpeculativeDecoder
+from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
+from mmspec.modalities.speech.contract import CodesRequest, CodesResult
 from mmspec.modalities.speech.draft import HeadsDraft, LookupDraft, ModelDraft, RepeatDraft
 from mmspec.modalities.speech.family import FrameFamily
 from mmspec.modalities.speech.heads import FrameHeads, HeadsConfig
@@ -67,8 +67,8 @@ class Telling:
 class Run:
     """What was said, and what it took."""
 
-    said: Said
-    account: RequestStats
+    said: CodesResult
+    stats: RequestStats
 
     @property
     def rows(self) -> list[Frame]:
@@ -76,11 +76,11 @@ class Run:
 
     @property
     def forwards(self) -> int:
-        return self.account.target_forwards
+        return self.stats.target_forwards
 
 
 def drafts(
-    target: Checkpoint, truth: Sequence[Frame], twin: Any, other: Any, given: int = 0
+    target: SpeechCheckpoint, truth: Sequence[Frame], twin: Any, other: Any, given: int = 0
 ) -> Iterator[tuple[str, Draft]]:
     """Every kind of drafter: told right and wrong, models, heads that know nothing, lookup.
 
@@ -119,8 +119,8 @@ def drafts(
     yield "lookup", lookup
 
 
-def checkpoint(family: FrameFamily, model: Any) -> Checkpoint:
-    return Checkpoint.of(model, packed=False, family=family)
+def checkpoint(family: FrameFamily, model: Any) -> SpeechCheckpoint:
+    return SpeechCheckpoint.of(model, packed=False, family=family)
 
 
 @contextmanager
@@ -153,10 +153,12 @@ def run(
     **options: Any,
 ) -> Run:
     """Decode a request; a drafter that fails is a failure."""
-    pair = Pair(checkpoint(family, model), draft or NoDraft(), FixedPolicy(gamma), BlockCosts())
-    account = RequestStats(Clock(torch.device("cpu")))
-    asked = Asked(pair, inputs, account, options, seed=seed, rule=rule)
+    pair = SpeculativeDecoder(
+        checkpoint(family, model), draft or NoDraft(), FixedPolicy(gamma), BlockCosts()
+    )
+    stats = RequestStats(Clock(torch.device("cpu")))
+    asked = CodesRequest(pair, inputs, stats, options, seed=seed, rule=rule)
     said = run_alone(family.say(asked))
-    if account.tally.faults:
-        raise AssertionError(account.tally.faults)
-    return Run(said, account)
+    if stats.tally.faults:
+        raise AssertionError(stats.tally.faults)
+    return Run(said, stats)

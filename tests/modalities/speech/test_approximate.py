@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from mmspec.errors import ModelError, OptionError
-from mmspec.modalities.base.pair import NoDraft
-from mmspec.modalities.speech.checkpoint import Checkpoint
+from mmspec.modalities.base.speculative_decoder import NoDraft
+from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 from mmspec.modalities.speech.draft import ModelDraft, RepeatDraft
 from mmspec.modalities.speech.musicgen import FAMILY, Musicgen
 from mmspec.modalities.speech.similar_codes import similar_codes
@@ -23,8 +23,8 @@ EVERYTHING = 0.0
 
 
 @functools.cache
-def target() -> Checkpoint:
-    return Checkpoint.of(tiny(), packed=False, family=FAMILY)
+def target() -> SpeechCheckpoint:
+    return SpeechCheckpoint.of(tiny(), packed=False, family=FAMILY)
 
 
 def speaker(kind: str = "other") -> Speaker:

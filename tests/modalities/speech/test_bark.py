@@ -22,7 +22,7 @@ from mmspec.errors import InputError, ModelError, OptionError, StateError
 from mmspec.factorizations import StagedCodes
 from mmspec.modalities.speech.bark import FAMILY, Orders, sound
 from mmspec.modalities.speech.chain import ChainDraft, models
-from mmspec.modalities.speech.checkpoint import Checkpoint
+from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 from mmspec.modalities.speech.preparation import prepare
 from mmspec.prefix import Prefix
 
@@ -34,11 +34,11 @@ ENDS_EARLY, ENDS_AT_ONCE, GOES_ON = (1, 0), (1, 1), (2, 0)
 """Seeds of a model and a text whose semantic stage ends by its mark, with nothing, by length."""
 
 
-def copied(target: Checkpoint) -> Any:
+def copied(target: SpeechCheckpoint) -> Any:
     return drafted_by(copy.deepcopy(target.model))(target)
 
 
-def sibling(target: Checkpoint) -> Any:
+def sibling(target: SpeechCheckpoint) -> Any:
     other = bed.tiny(seed=9, layers=1, width=8)
     return drafted_by(other)(target)
 
@@ -56,13 +56,13 @@ every_drafter = pytest.mark.parametrize("drafter", DRAFTERS)
 
 def same(model: Any, given: dict[str, Any], drafter: str, gamma: Any = 4, **how: Any) -> Any:
     """What we say, having seen that the library says the same."""
-    codes, report, account = bed.said(model, given, DRAFTERS[drafter], gamma, **how)
+    codes, report, stats = bed.said(model, given, DRAFTERS[drafter], gamma, **how)
     expected = bed.library(model, given, **how)
     assert list(codes.sequence[0]) == expected.semantic
     assert list(codes.sequence[1]) == expected.coarse
     assert list(codes.grid) == expected.grid
     assert report.faults == ()
-    return codes, report, account
+    return codes, report, stats
 
 
 @every_drafter
@@ -91,11 +91,11 @@ def test_odd_lengths(longest: int) -> None:
 
 def test_nothing_is_said_where_the_semantic_stage_ends_at_once() -> None:
     model, given = bed.tiny(ENDS_AT_ONCE[0]), bed.inputs(ENDS_AT_ONCE[1])
-    codes, report, account = same(model, given, "ngram")
+    codes, report, stats = same(model, given, "ngram")
     assert codes.sequence == ((bed.END,), (), (), (), ())
     assert codes.ended
     assert len(sound(model, codes.grid)) == 0
-    assert (report.finish_reason, account.tally.sessions) == ("stop", 1)
+    assert (report.finish_reason, stats.tally.sessions) == ("stop", 1)
 
 
 @pytest.mark.parametrize("frames", [1, 9, 30])
@@ -186,10 +186,10 @@ def test_without_a_seed_every_run_is_another() -> None:
 @pytest.mark.parametrize("gamma", [1, 2, 3, 5])
 def test_every_frame_of_a_copy_is_accepted(gamma: int) -> None:
     model, given = bed.tiny(2), bed.inputs(0)
-    codes, report, account = same(model, given, "copy", gamma)
+    codes, report, stats = same(model, given, "copy", gamma)
     assert report.accepted == report.proposed > 0
     assert report.recovered == 0
-    full = [done for done in account.tally.trace if len(done.proposal) == gamma]
+    full = [done for done in stats.tally.trace if len(done.proposal) == gamma]
     assert len(full) > 3
     assert {len(done.emitted) for done in full} == {gamma + 1}
     windows = -(-len(codes.sequence[1]) // bed.WINDOW)
@@ -207,9 +207,9 @@ def test_forwards_are_counted(drafter: str) -> None:
 
     for part in (model.semantic, model.coarse_acoustics):
         part.register_forward_hook(count)
-    _, report, account = bed.said(model, bed.inputs(0), DRAFTERS[drafter])
-    blocks = sum(count for block, count in account.tally.blocks.items() if block)
-    assert report.target_forwards == account.tally.sessions + blocks
+    _, report, stats = bed.said(model, bed.inputs(0), DRAFTERS[drafter])
+    blocks = sum(count for block, count in stats.tally.blocks.items() if block)
+    assert report.target_forwards == stats.tally.sessions + blocks
     if drafter != "copy":  # a copy of this model counts along
         assert report.target_forwards == runs[0]
 
@@ -228,30 +228,30 @@ def test_what_is_filled_is_in_no_figure_of_acceptance() -> None:
         return fill(*args, **kwargs)
 
     model.fine_acoustics.forward = counting
-    codes, report, account = bed.said(model, bed.inputs(0), lookup)
-    units, frames = len(codes.sequence[0]), len(codes.grid)
+    codes, report, stats = bed.said(model, bed.inputs(0), lookup)
+    tokens, frames = len(codes.sequence[0]), len(codes.grid)
     steps = FAMILY.descriptor(model)
-    assert report.tokens == units + bed.CHAINED * frames == steps.decisions(units)
+    assert report.tokens == tokens + bed.CHAINED * frames == steps.decisions(tokens)
     share = report.by_codebook
     assert share.decided == bed.CHAINED * frames
     assert share.proposed[bed.CHAINED :] == share.judged[bed.CHAINED :] == (0,) * 3
     reads = -(-max(0, frames - bed.FINE_READS) // bed.FINE_HISTORY) + 1
     assert runs[0] == reads * (bed.BOOKS - bed.CHAINED)
-    assert account.clock.seconds["post"] > 0
+    assert stats.clock.seconds["post"] > 0
     with pytest.raises(OptionError, match="filled in one pass"):
         steps.check_axis("fine")
     assert FAMILY.filled
 
 
 def test_acceptance_by_codebook_is_that_of_the_coarse_chain() -> None:
-    _, report, account = bed.said(bed.tiny(2), bed.inputs(0), copied, 3)
+    _, report, stats = bed.said(bed.tiny(2), bed.inputs(0), copied, 3)
     share = report.by_codebook
     assert share.agreed == share.judged == share.proposed
     assert 0 < sum(share.proposed) < report.proposed  # the rest are semantic units
-    _, report, account = bed.said(bed.tiny(4), bed.inputs(0), wrong(56), 3)
+    _, report, stats = bed.said(bed.tiny(4), bed.inputs(0), wrong(56), 3)
     place, judged, agreed = 0, [0, 0], [0, 0]
     semantic = bed.LONGEST
-    for done in account.tally.trace:
+    for done in stats.tally.trace:
         for offset in range(done.judged):
             if place >= semantic:
                 judged[(place - semantic + offset) % 2] += 1
@@ -292,7 +292,7 @@ def test_packed_layers_say_the_same() -> None:
 def opened(stage: str = "semantic") -> tuple[Any, Tensor, Any]:
     """A target behind its prompt, the row that it left, and what the prompt is in embeddings."""
     model = bed.tiny(2)
-    chains = models(Checkpoint.of(model, packed=False, family=FAMILY))
+    chains = models(SpeechCheckpoint.of(model, packed=False, family=FAMILY))
     asked = Orders.of(model, **bed.inputs(0))
     if stage == "semantic":
         prepared = prepare(
@@ -300,17 +300,17 @@ def opened(stage: str = "semantic") -> tuple[Any, Tensor, Any]:
         )
         embedded = prepared.inputs["inputs_embeds"]
     else:
-        units = torch.arange(8)[None]
-        prepared = prepare(model.coarse_acoustics, {"semantic_output": units} | asked.coarse)
+        tokens = torch.arange(8)[None]
+        prepared = prepare(model.coarse_acoustics, {"semantic_output": tokens} | asked.coarse)
         embedded = model.coarse_acoustics.input_embeds_layer(prepared.input_ids)
     checkpoint = chains[stage]
     target = checkpoint.family.open(prepared, packed=False)
     return target, target.read_prompt(), (checkpoint.model, embedded)
 
 
-def rows_without_memory(model: Any, embedded: Tensor, units: list[int]) -> Tensor:
+def rows_without_memory(model: Any, embedded: Tensor, tokens: list[int]) -> Tensor:
     """Rows behind a prompt and each of some units: one forward that remembers nothing."""
-    behind = model.input_embeds_layer(torch.tensor([units], dtype=torch.long))
+    behind = model.input_embeds_layer(torch.tensor([tokens], dtype=torch.long))
     with torch.no_grad():
         rows = model(inputs_embeds=torch.cat([embedded, behind], 1), use_cache=False).logits[0]
     return rows[embedded.shape[1] - 1 :]
@@ -319,10 +319,10 @@ def rows_without_memory(model: Any, embedded: Tensor, units: list[int]) -> Tenso
 @pytest.mark.parametrize("stage", ["semantic", "coarse"])
 def test_a_block_is_scored_as_step_by_step(stage: str) -> None:
     target, first, (model, embedded) = opened(stage)
-    units = [3, 1, 4, 1, 5, 9, 2]
-    expected = rows_without_memory(model, embedded, units)
+    tokens = [3, 1, 4, 1, 5, 9, 2]
+    expected = rows_without_memory(model, embedded, tokens)
     torch.testing.assert_close(first, expected[:1], atol=1e-5, rtol=0)
-    torch.testing.assert_close(target.score(units, len(units)), expected[1:], atol=1e-5, rtol=0)
+    torch.testing.assert_close(target.score(tokens, len(tokens)), expected[1:], atol=1e-5, rtol=0)
     target.close()
 
 
@@ -375,16 +375,16 @@ def test_the_descriptor_is_what_the_configs_say() -> None:
         (bed.UNITS + bed.CODES, bed.CODES),
         *[(0, bed.CODES)] * 3,
     ]
-    assert steps.stop_units == {bed.END}
-    assert steps.frames_per_unit == Fraction("75") / Fraction("49.9")
+    assert steps.stop_tokens == {bed.END}
+    assert steps.frames_per_token == Fraction("75") / Fraction("49.9")
 
 
 def test_frames_are_as_many_as_the_library_counts() -> None:
     """It counts with floats, the descriptor with fractions."""
     steps = FAMILY.descriptor(bed.tiny(0))
     ratio = 75 / 49.9 * 2
-    for units in range(2000):
-        assert steps.frames(units) == int(np.floor(np.float32(units * ratio / 2)))
+    for tokens in range(2000):
+        assert steps.frames(tokens) == int(np.floor(np.float32(tokens * ratio / 2)))
 
 
 def broken(part: str, **entries: Any) -> Any:
@@ -435,7 +435,7 @@ def broken(part: str, **entries: Any) -> Any:
 )
 def test_parts_that_do_not_fit_are_both_named(model: Any, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        Checkpoint.of(model, family=FAMILY)
+        SpeechCheckpoint.of(model, family=FAMILY)
 
 
 def test_a_codec_of_fewer_codebooks_is_named() -> None:
@@ -446,7 +446,7 @@ def test_a_codec_of_fewer_codebooks_is_named() -> None:
 
 
 def test_a_drafter_of_other_codes_is_named() -> None:
-    target, other = Checkpoint.of(bed.tiny(0), family=FAMILY), bed.made(1)
+    target, other = SpeechCheckpoint.of(bed.tiny(0), family=FAMILY), bed.made(1)
     other.generation_config.semantic_config["semantic_rate_hz"] = 50
     with pytest.raises(
         ModelError, match="makes 750/499 frames of a semantic unit, the drafter 3/2"
@@ -484,7 +484,7 @@ def test_beams_are_refused() -> None:
 
 def test_dropout_is_refused() -> None:
     with pytest.raises(ModelError, match="training mode"):
-        Checkpoint.of(copy.deepcopy(bed.tiny(0)).train(), family=FAMILY)
+        SpeechCheckpoint.of(copy.deepcopy(bed.tiny(0)).train(), family=FAMILY)
 
 
 def test_a_mark_of_the_coarse_stage_is_never_clipped_to_a_code() -> None:
@@ -524,10 +524,10 @@ def test_a_length_is_the_semantic_stages() -> None:
     model, given = bed.tiny(2), bed.inputs(0)
     steps = FAMILY.descriptor(model)
     for frames in (1, 7, 12):
-        units = FAMILY.new_tokens(steps, frames)
-        codes, _, _ = bed.said(model, given, max_new_tokens=units)
+        tokens = FAMILY.new_tokens(steps, frames)
+        codes, _, _ = bed.said(model, given, max_new_tokens=tokens)
         assert frames <= len(codes.grid) <= frames + 1
-        assert list(codes.grid) == bed.library_codes(model, given, semantic_max_new_tokens=units)
+        assert list(codes.grid) == bed.library_codes(model, given, semantic_max_new_tokens=tokens)
 
 
 def test_what_the_voice_said_before_is_looked_up() -> None:

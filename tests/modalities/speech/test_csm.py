@@ -15,8 +15,8 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from mmspec.acceptance.frames import code_noise
 from mmspec.errors import InputError, ModelError, OptionError, StateError
 from mmspec.factorizations import DepthFrames
-from mmspec.modalities.base.pair import Draft
-from mmspec.modalities.speech.checkpoint import Checkpoint
+from mmspec.modalities.base.speculative_decoder import Draft
+from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 from mmspec.modalities.speech.csm import FAMILY, check, grids, split
 from mmspec.modalities.speech.csm_request import prepare
 from mmspec.modalities.speech.depth_guesses import Guess, repeat_previous
@@ -208,17 +208,17 @@ def test_a_copy_is_always_right(gamma: int, guess: Guess | None) -> None:
     assert got.kept == [(gamma, gamma)] * rounds
     assert got.forwards == 1 + rounds
     assert got.frames == bed.library_rows(model, given, max_new_tokens=frames)[0]
-    assert got.account.by_drafter["model"][0] == draft.opened.forwards
+    assert got.stats.by_drafter["model"][0] == draft.opened.forwards
 
 
 def test_a_drafting_model_is_opened_by_its_kind() -> None:
     model, given = bed.shared(), bed.voiced()
-    checkpoint = Checkpoint.of(model, packed=False, family=FAMILY)
+    checkpoint = SpeechCheckpoint.of(model, packed=False, family=FAMILY)
     draft = model_draft(checkpoint, bed.tiny(), "small")
     got = run(model, given, draft, 3)
     assert got.kept == [(3, 3)] * 3
     # Its prompt, two frames behind the first one, then three passes a round.
-    assert got.account.by_drafter == {"small": (1 + 2 + 3 + 3, "own")}
+    assert got.stats.by_drafter == {"small": (1 + 2 + 3 + 3, "own")}
     with pytest.raises(ModelError, match="the drafter 3 codebooks"):
         model_draft(checkpoint, bed.shared(books=3), "small")
 
@@ -715,7 +715,7 @@ def test_a_drafter_with_other_frames_is_refused() -> None:
 
 def test_a_text_becomes_what_the_librarys_processor_makes_of_it() -> None:
     model = bed.shared()
-    checkpoint = Checkpoint.of(model, bed.processor(), packed=False, family=FAMILY)
+    checkpoint = SpeechCheckpoint.of(model, bed.processor(), packed=False, family=FAMILY)
     plain, first, second = (
         FAMILY.text_inputs(checkpoint, text) for text in ("so be it", "[0]so be it", "[1]so be it")
     )
@@ -730,7 +730,7 @@ def test_a_text_becomes_what_the_librarys_processor_makes_of_it() -> None:
     ("text", "message"), [("  ", "empty"), ("so <|AUDIO|> be it", "no audio were provided")]
 )
 def test_a_text_that_cannot_be_said_is_refused(text: str, message: str) -> None:
-    checkpoint = Checkpoint.of(bed.shared(), bed.processor(), packed=False, family=FAMILY)
+    checkpoint = SpeechCheckpoint.of(bed.shared(), bed.processor(), packed=False, family=FAMILY)
     with pytest.raises(InputError, match=f"(?i){message}"):
         FAMILY.text_inputs(checkpoint, text)
 

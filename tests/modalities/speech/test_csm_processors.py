@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from mmspec.modalities.base.pair import Draft
+from mmspec.modalities.base.speculative_decoder import Draft
 
 from . import bed_csm as bed
 from .csm_runs import Drafting, Telling, run

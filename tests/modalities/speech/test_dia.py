@@ -140,11 +140,11 @@ def test_a_copy_is_always_right(frames: int, options: Mapping[str, Any]) -> None
     model, told = tiny(0), given("[S1] so be it", frames)
     draft = ModelDraft(checkpoint(FAMILY, model), twin(0))
     found = run(FAMILY, model, told, draft, 4, **greedy(options))
-    trace = found.account.tally.trace
+    trace = found.stats.tally.trace
     assert not any(done.rejected for done in trace)
     assert {len(done.emitted) for done in trace[:-1]} == {5}
     assert all(done.accepted == len(done.proposal) for done in trace[:-1])  # then the end cuts
-    codes = found.account.codes[0]
+    codes = found.stats.codes[0]
     assert codes.agreed == codes.judged
 
 
@@ -159,7 +159,7 @@ def test_a_copy_that_drafts_without_guidance_is_wrong_at_times() -> None:
     guided = library_rows(model, told, **asked)
     found = run(FAMILY, model, told, Telling(unguided[: len(guided) - LATEST]), 4, **asked)
     assert found.rows == guided != unguided
-    assert found.account.tally.accepted < found.account.tally.proposed
+    assert found.stats.tally.accepted < found.stats.tally.proposed
 
 
 def test_target_forwards_are_counted() -> None:
@@ -175,9 +175,9 @@ def test_target_forwards_are_counted() -> None:
         hook.remove()
     rounds = -(-(len(rows) - 1) // 5)
     assert found.forwards == len(calls) == 1 + rounds  # the prompt, then blocks
-    assert calls == [1, *(done.block for done in found.account.tally.trace)]
+    assert calls == [1, *(done.block for done in found.stats.tally.trace)]
     assert calls[1:4] == [4, 5, 5]  # at first nothing is pending
-    assert found.account.encoder_runs == 1
+    assert found.stats.encoder_runs == 1
 
 
 @pytest.mark.parametrize(("seed", "text", "frames", "options"), CASES)
@@ -188,8 +188,8 @@ def test_forced_cells_are_in_no_figure(
     rows = library_rows(model, told, **asked)
     found = run(FAMILY, model, told, Telling(rows), 3, **asked)
     said = len(found.said.grid) - frames
-    ended = found.account.finish_reason == "stop"  # then the end was decided, and that only
-    codes = found.account.codes[0]
+    ended = found.stats.finish_reason == "stop"  # then the end was decided, and that only
+    codes = found.stats.codes[0]
     assert codes.decided == said * len(DELAYS) + ended
     assert sum(codes.proposed) <= codes.decided
     assert codes.agreed == codes.judged
@@ -202,7 +202,7 @@ def test_what_a_draft_holds_in_forced_cells_is_never_read() -> None:
     def junk(row: int, frame: Frame) -> Frame:
         place = row - 1
         forced = [
-            unit >= CODES or place - late < 5 for unit, late in zip(frame, DELAYS, strict=True)
+            token >= CODES or place - late < 5 for token, late in zip(frame, DELAYS, strict=True)
         ]
         forced[0] &= frame[0] != END  # where speech ends is decided, by codebook 0
         return tuple(
@@ -213,7 +213,7 @@ def test_what_a_draft_holds_in_forced_cells_is_never_read() -> None:
     for gamma in GAMMAS:
         found = run(FAMILY, model, told, Telling(rows, junk), gamma, **asked)
         assert found.rows == rows
-        assert found.account.tally.accepted == found.account.tally.proposed
+        assert found.stats.tally.accepted == found.stats.tally.proposed
 
 
 @pytest.mark.parametrize("gamma", GAMMAS)
@@ -229,7 +229,7 @@ def test_an_end_that_is_drafted_too_early_is_rejected(codebook: int, gamma: int)
 
     found = run(FAMILY, model, told, Telling(rows, early), gamma, **asked)
     assert found.rows == rows
-    assert found.account.tally.accepted < found.account.tally.proposed
+    assert found.stats.tally.accepted < found.stats.tally.proposed
 
 
 @pytest.mark.parametrize("gamma", [2, 60])
@@ -352,7 +352,7 @@ def test_the_layout_forces_the_ends_that_the_librarys_memory_forces(
         if count % 2 and len(drafted) > 3:
             drafted[1], kept = (END, *drafted[1][1:]), 1  # void: what is before it is rejected
         forced = layout.forced(prefix.ids, drafted[:-1])
-        ends = [tuple(END if unit == END else FREE for unit in frame) for frame in forced]
+        ends = [tuple(END if token == END else FREE for token in frame) for frame in forced]
         assert ends == library_ends(counting, prefix, drafted, last_chance)
         counting.commit(kept)
         prefix.extend(rows[count : count + kept])
@@ -381,16 +381,16 @@ def test_padding_stands_where_the_library_puts_it() -> None:
     marks = {(row, k) for row, frame in enumerate(rows) for k, u in enumerate(frame) if u >= CODES}
     said = {(row + 1, k): u for row, frame in enumerate(forced) for k, u in enumerate(frame)}
     ended = min(row for row, frame in enumerate(rows) if frame[0] == END)
-    assert {place for place, unit in said.items() if unit != FREE} == {
+    assert {place for place, token in said.items() if token != FREE} == {
         (row, k) for row, k in marks if row and (row, k) != (ended, 0)
     }
-    assert all(unit in (FREE, rows[row][k]) for (row, k), unit in said.items())
+    assert all(token in (FREE, rows[row][k]) for (row, k), token in said.items())
 
 
 def test_finish_reasons() -> None:
     told = given("[S1] so be it")
-    assert run(FAMILY, tiny(0), told, **greedy(PLAIN)).account.finish_reason == "length"
-    assert run(FAMILY, tiny(2), given("[S2] no"), **greedy(PLAIN)).account.finish_reason == "stop"
+    assert run(FAMILY, tiny(0), told, **greedy(PLAIN)).stats.finish_reason == "length"
+    assert run(FAMILY, tiny(2), given("[S2] no"), **greedy(PLAIN)).stats.finish_reason == "stop"
 
 
 class AtRow(StoppingCriteria):
@@ -410,7 +410,7 @@ def test_what_a_criterion_cuts_off_has_whole_frames(row: int) -> None:
     found = run(FAMILY, model, told, Telling(whole), 4, **asked)
     assert found.rows == rows == whole[:row]
     assert list(found.said.grid) == undelayed(rows) == undelayed(whole)[: len(found.said.grid)]
-    assert found.account.finish_reason == "criterion"
+    assert found.stats.finish_reason == "criterion"
 
 
 def test_the_model_is_not_written_to() -> None:

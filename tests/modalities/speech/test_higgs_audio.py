@@ -19,7 +19,7 @@ from mmspec.modalities.speech.draft import LookupDraft, ModelDraft
 from mmspec.modalities.speech.higgs_audio import FAMILY, HiggsTarget
 from mmspec.modalities.speech.higgs_rows import Marks
 from mmspec.modalities.speech.preparation import prepare
-from mmspec.modalities.speech.repetition_aware import RedrawnLaw
+from mmspec.modalities.speech.repetition_aware import RepetitionAwareDistribution
 from mmspec.prefix import Frame, FramePrefix
 
 from .bed_higgs_audio import (
@@ -126,7 +126,7 @@ def test_the_cases_end_in_every_codebook() -> None:
     for seed, prompt, voice in CASES:
         rows = library_rows(tiny(seed), given(prompt, voice), **greedy())
         first = next((row for row in rows if END in row), ())
-        ends.add(tuple(k for k, unit in enumerate(first) if unit == END))
+        ends.add(tuple(k for k, token in enumerate(first) if token == END))
         lengths.add(len(rows))
     assert {(), (0,), (1,), (2,), (3,)} <= ends
     assert max(lengths) == NEW
@@ -137,10 +137,10 @@ def test_an_end_in_a_codebook_other_than_the_first() -> None:
     model, told = tiny(0), given(1)
     rows = library_rows(model, told, **greedy())
     begun = next(place for place, row in enumerate(rows) if END in row)
-    assert [k for k, unit in enumerate(rows[begun]) if unit == END] == [1]
+    assert [k for k, token in enumerate(rows[begun]) if token == END] == [1]
     assert len(rows) == begun + BOOKS + 1
     found = run(FAMILY, model, told, Telling(rows), 4, **greedy())
-    assert found.account.finish_reason == "stop"
+    assert found.stats.finish_reason == "stop"
     assert all(0 <= code < CODES for frame in found.said.grid for code in frame)
     whole = begun  # frames before the one of end marks; the mark's own frame is none of sound
     starts = sum(START in frame for frame in frames_of(rows, whole))
@@ -175,7 +175,7 @@ def test_the_layout_forces_what_the_librarys_memory_forces(
     with opened(model, told) as (target, _):
         layout = target.marks
     size = length(told)
-    prefix = FramePrefix([(unit,) for unit in beside[:size]], 99, torch.device("cpu"), 1)
+    prefix = FramePrefix([(token,) for token in beside[:size]], 99, torch.device("cpu"), 1)
     count = 0
     while count < len(rows):
         drafted, kept = rows[count : count + 5], min(2, len(rows) - count)
@@ -187,7 +187,7 @@ def test_the_layout_forces_what_the_librarys_memory_forces(
         expected = library_marks(counting, prefix, said)
         assert layout.forced(rows[:count], drafted[:-1]) == expected
         counting.commit(kept)
-        prefix.extend([(unit,) for unit in text[count : count + kept]])
+        prefix.extend([(token,) for token in text[count : count + kept]])
         count += kept
 
 
@@ -195,7 +195,7 @@ def library_marks(
     processors: FrameProcessors, prefix: FramePrefix, said: Sequence[int]
 ) -> list[Frame]:
     """What the library's processor forces behind the prefix and behind each of some text ids."""
-    drafted: Any = [(unit,) for unit in said]
+    drafted: Any = [(token,) for token in said]
     prefix.show_draft(drafted)
     scores = torch.zeros(len(said), 1, BOOKS * (CODES + 2))
     done = processors(scores, prefix, drafted)
@@ -208,11 +208,11 @@ def library_marks(
 def test_a_copy_is_always_right(voice: int) -> None:
     model, told = tiny(0), given(0, voice)
     draft = ModelDraft(checkpoint(FAMILY, model), twin(0))
-    trace = (found := run(FAMILY, model, told, draft, 4, **greedy())).account.tally.trace
+    trace = (found := run(FAMILY, model, told, draft, 4, **greedy())).stats.tally.trace
     assert not any(done.rejected for done in trace)
     assert {len(done.emitted) for done in trace[:-1]} == {5}
     assert all(done.accepted == len(done.proposal) for done in trace[:-1])  # then the end cuts
-    codes = found.account.codes[0]
+    codes = found.stats.codes[0]
     assert codes.agreed == codes.judged
 
 
@@ -228,7 +228,7 @@ def test_target_forwards_are_counted() -> None:
     finally:
         hook.remove()
     assert found.forwards == len(calls) == 1 + -(-(len(rows) - 1) // 5)  # the prompt, then blocks
-    assert calls == [length(told) + 1, *(done.block for done in found.account.tally.trace)]
+    assert calls == [length(told) + 1, *(done.block for done in found.stats.tally.trace)]
     assert calls[1:4] == [4, 5, 5]  # at first nothing is pending
 
 
@@ -244,7 +244,7 @@ def test_forced_cells_are_in_no_figure(seed: int, prompt: int, voice: int) -> No
         for k in range(BOOKS)
         if place > k and (place <= begun or place - begun <= k)
     ]
-    codes = found.account.codes[0]
+    codes = found.stats.codes[0]
     assert codes.decided == len(decided)
     assert codes.agreed == codes.judged
 
@@ -256,12 +256,12 @@ def test_what_a_draft_holds_in_forced_cells_is_never_read() -> None:
 
     def junk(row: int, frame: Frame) -> Frame:
         forced = [row <= k or row > begun + k for k in range(BOOKS)]
-        return tuple((row + k) % END if forced[k] else unit for k, unit in enumerate(frame))
+        return tuple((row + k) % END if forced[k] else token for k, token in enumerate(frame))
 
     for gamma in GAMMAS:
         found = run(FAMILY, model, told, Telling(rows, junk), gamma, **greedy())
         assert found.rows == rows
-        assert found.account.tally.accepted == found.account.tally.proposed
+        assert found.stats.tally.accepted == found.stats.tally.proposed
 
 
 @pytest.mark.parametrize("gamma", GAMMAS)
@@ -277,7 +277,7 @@ def test_an_end_that_is_drafted_too_early_is_rejected(codebook: int, gamma: int)
 
     found = run(FAMILY, model, told, Telling(rows, early), gamma, **greedy())
     assert found.rows == rows
-    assert found.account.tally.accepted < found.account.tally.proposed
+    assert found.stats.tally.accepted < found.stats.tally.proposed
 
 
 @pytest.mark.parametrize("gamma", [2, 60])
@@ -381,7 +381,7 @@ def test_what_a_criterion_cuts_off_has_whole_frames(rows: int) -> None:
     found = run(FAMILY, model, told, Telling(whole), 3, **asked)
     assert found.rows == whole[:rows]
     assert list(found.said.grid) == undelayed(whole[:rows])
-    assert found.account.finish_reason == "criterion"
+    assert found.stats.finish_reason == "criterion"
 
 
 class AfterCalls(StoppingCriteria):
@@ -439,7 +439,7 @@ def test_a_law_that_is_drawn_again_is_speculated_under() -> None:
     plain = run(FAMILY, model, told, seed=3, **asked)
     prepared = prepare(model, told, **asked)
     FAMILY.open(prepared, packed=False).close()
-    assert [type(one) for one in prepared.processors] == [RedrawnLaw]
+    assert [type(one) for one in prepared.processors] == [RepetitionAwareDistribution]
     for draft in (ModelDraft(checkpoint(FAMILY, model), twin(7)), LookupDraft()):
         assert run(FAMILY, model, told, draft, 4, seed=3, **asked).rows == plain.rows
     assert run(FAMILY, tiny(7), told, seed=3, **asked).rows != plain.rows

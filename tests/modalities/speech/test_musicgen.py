@@ -15,8 +15,8 @@ from transformers import GenerationMixin, LogitsProcessorList, StoppingCriteriaL
 
 from mmspec.acceptance.frames import FREE, code_noise
 from mmspec.errors import InputError, ModelError, OptionError
-from mmspec.modalities.base.pair import Draft
-from mmspec.modalities.speech.checkpoint import Checkpoint
+from mmspec.modalities.base.speculative_decoder import Draft
+from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 from mmspec.modalities.speech.delay_pattern import PatternLayout, RowsTarget
 from mmspec.modalities.speech.draft import LookupDraft, ModelDraft, RepeatDraft
 from mmspec.modalities.speech.musicgen import FAMILY, Musicgen, order, same_weights
@@ -73,7 +73,7 @@ def says(
 def drafts(kind: str, name: str, known: list[Frame]) -> Draft:
     """One of `DRAFTERS` for an output that is known."""
     model = model_of(name)
-    checkpoint = Checkpoint.of(model, packed=False, family=FAMILY)
+    checkpoint = SpeechCheckpoint.of(model, packed=False, family=FAMILY)
     if kind == "right":
         return Telling(known)
     if kind in ("wrong", "late"):
@@ -102,7 +102,7 @@ def test_greedy_codes_are_the_librarys(
     expected = library(name, rows, scale)
     plain = says(name, rows, scale)
     assert plain.said.grid == expected
-    assert (plain.said.ended, plain.account.finish_reason) == (False, "length")
+    assert (plain.said.ended, plain.stats.finish_reason) == (False, "length")
     for kind in ("right", "wrong", "late"):
         drafted = says(name, rows, scale, drafts(kind, name, plain.rows), gamma)
         assert drafted.said.grid == expected, (kind, gamma)
@@ -124,7 +124,7 @@ def test_marks_that_a_drafter_got_wrong_are_nobodys(scale: float | None) -> None
     known = says("mono", 15, scale).rows
 
     def unmarked(row: int, frame: Frame) -> Frame:
-        return tuple(7 if unit == CODES else unit for unit in frame)
+        return tuple(7 if token == CODES else token for token in frame)
 
     for gamma in (2, 60):
         assert says("mono", 15, scale, Telling(known, unmarked), gamma).rows == known
@@ -160,7 +160,7 @@ def test_a_prompts_codes_are_delayed_once(name: str, frames: int, scale: float |
     assert drafted.said.grid == expected
     assert plain.said.prompt_length == frames + 1
     latest = max(order(model_of(name)).delays)
-    assert plain.account.codes[0].decided == codebooks * (9 - latest)
+    assert plain.stats.codes[0].decided == codebooks * (9 - latest)
 
 
 @pytest.mark.parametrize("scale", GUIDED)
@@ -168,11 +168,11 @@ def test_a_prompts_codes_are_delayed_once(name: str, frames: int, scale: float |
 def test_a_copy_is_always_right(name: str, scale: float | None) -> None:
     gamma, rows = 3, 16
     copied = says(name, rows, scale, drafts("copy", name, []), gamma)
-    tally = copied.account.tally
+    tally = copied.stats.tally
     assert tally.accepted == tally.proposed == rows - tally.rounds
     assert [len(done.emitted) for done in tally.trace] == [gamma + 1] * (rows // (gamma + 1))
     assert copied.forwards == 1 + rows // (gamma + 1)
-    share = copied.account.codes[0]
+    share = copied.stats.codes[0]
     steps = order(model_of(name))
     assert share.decided == steps.decisions(len(copied.said.grid))
     assert share.judged == share.agreed == share.proposed
@@ -191,10 +191,10 @@ def test_every_pass_is_counted() -> None:
 
 def test_a_forced_cell_counts_in_no_figure() -> None:
     known = says("mono", 15).rows
-    never = says("mono", 15, draft=drafts("wrong", "mono", known), gamma=2).account.codes[0]
+    never = says("mono", 15, draft=drafts("wrong", "mono", known), gamma=2).stats.codes[0]
     assert sum(never.agreed) == 0
     assert never.decided == 4 * 12
-    told = says("mono", 15, draft=Telling(known), gamma=60).account.codes[0]
+    told = says("mono", 15, draft=Telling(known), gamma=60).stats.codes[0]
     assert told.proposed == (12, 12, 12, 11)  # the last row is no draft, but the bonus
     assert told.agreed == told.judged == told.proposed
 
@@ -262,7 +262,7 @@ def test_fresh_noise_is_judged_by_every_rule(rule: str, scale: float | None) -> 
     copied = says(
         "mono", 15, scale, drafts("copy", "mono", []), 4, rule=rule, do_sample=True, top_k=5
     )
-    tally = copied.account.tally
+    tally = copied.stats.tally
     assert tally.accepted == tally.proposed > 0  # equal laws: nothing is rejected
     other = says(
         "mono", 15, scale, drafts("other", "mono", []), 4, rule=rule, do_sample=True, top_k=5
@@ -285,7 +285,7 @@ def frames_of(target: RowsTarget, count: int, seed: int = 0) -> list[Frame]:
     drawn = torch.randint(CODES, shape, generator=generator).tolist()
     forced = target.layout.forced(target.prompt, drawn)
     return [
-        tuple(unit if mark == FREE else mark for unit, mark in zip(row, marks, strict=True))
+        tuple(token if mark == FREE else mark for token, mark in zip(row, marks, strict=True))
         for row, marks in zip(drawn, forced, strict=False)
     ]
 
@@ -395,7 +395,7 @@ def test_a_criterion_leaves_whole_frames() -> None:
         cut = says("mono", 15, draft=drafts("lookup", "mono", []), stopping_criteria=at(rows))
         assert len(cut.rows) == rows
         assert cut.said.grid == whole[: max(0, rows - 4)]
-        assert cut.account.finish_reason == "criterion"
+        assert cut.stats.finish_reason == "criterion"
 
 
 def test_a_processor_with_a_memory_sees_every_row_once() -> None:
@@ -436,7 +436,7 @@ def test_a_processor_with_a_memory_sees_every_row_once() -> None:
     ids=["decoder", "same encoder", "own encoder"],
 )
 def test_an_encoder_runs_once_per_text_and_model(drafter: Callable[[], Any], runs: int) -> None:
-    draft = ModelDraft(Checkpoint.of(model_of("mono"), packed=False), drafter())
+    draft = ModelDraft(SpeechCheckpoint.of(model_of("mono"), packed=False), drafter())
     ran: list[int] = []
     both = (draft.target.model, draft.drafter)
     encoders = [model.text_encoder for model in both if hasattr(model, "text_encoder")]
@@ -572,15 +572,15 @@ def test_a_codec_that_reads_other_codes_is_refused(
     model = tiny()
     model.audio_encoder = hf.EncodecModel(codec(codebooks, codes)).eval()
     with pytest.raises(ModelError, match=message):
-        Checkpoint.of(model, family=FAMILY)
+        SpeechCheckpoint.of(model, family=FAMILY)
 
 
 def test_a_drafter_of_other_rows_is_refused() -> None:
     message = "the target writes 4 codebooks of 32 codes, .* the drafter 2 codebooks of 32 codes"
     with pytest.raises(ModelError, match=message):
-        ModelDraft(Checkpoint.of(model_of("mono")), tiny_decoder(codebooks=2))
+        ModelDraft(SpeechCheckpoint.of(model_of("mono")), tiny_decoder(codebooks=2))
     with pytest.raises(ModelError, match="the drafter 4 codebooks of 16 codes"):
-        ModelDraft(Checkpoint.of(model_of("mono")), tiny(codes=16))
+        ModelDraft(SpeechCheckpoint.of(model_of("mono")), tiny(codes=16))
 
 
 def test_a_drafter_with_an_encoder_of_its_own_needs_a_text() -> None:
@@ -612,7 +612,7 @@ class Tokens:
 
 
 def test_a_text_is_checked() -> None:
-    checkpoint = Checkpoint.of(model_of("mono"), Tokens(), family=Musicgen())
+    checkpoint = SpeechCheckpoint.of(model_of("mono"), Tokens(), family=Musicgen())
     assert FAMILY.text_inputs(checkpoint, "abc")["input_ids"].tolist() == [[10, 11, 12, 1]]
     for words, message in (
         (" ", "empty"),

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from mmspec.errors import InputError, ModelError, OptionError, StateError
-from mmspec.modalities.base.pair import Draft
-from mmspec.modalities.speech.checkpoint import Checkpoint
+from mmspec.modalities.base.speculative_decoder import Draft
+from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 from mmspec.modalities.speech.delay_pattern import RowsTarget
 from mmspec.modalities.speech.draft import LookupDraft, ModelDraft, RepeatDraft
 from mmspec.modalities.speech.musicgen_melody import FAMILY
@@ -76,7 +76,7 @@ def says(
 
 
 def drafted_by(drafter: Any, name: str = "mono") -> ModelDraft:
-    return ModelDraft(Checkpoint.of(model_of(name), packed=False, family=FAMILY), drafter)
+    return ModelDraft(SpeechCheckpoint.of(model_of(name), packed=False, family=FAMILY), drafter)
 
 
 @pytest.mark.parametrize("gamma", GAMMAS)
@@ -89,7 +89,7 @@ def test_greedy_codes_are_the_librarys(
     expected = library(name, melody, scale)
     plain = says(name, melody, scale)
     assert plain.said.grid == expected
-    assert plain.account.finish_reason == "length"
+    assert plain.stats.finish_reason == "length"
     for draft in (Telling(plain.rows), Telling(plain.rows, late)):
         assert says(name, melody, scale, draft, gamma).said.grid == expected
 
@@ -155,7 +155,7 @@ def test_no_drafter_changes_a_code(drafter: str, scale: float | None) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_a_copy_is_always_right(name: str, scale: float | None) -> None:
     copied = says(name, "long", scale, drafted_by(twin_of(name), name), gamma=6)
-    tally = copied.account.tally
+    tally = copied.stats.tally
     assert tally.accepted == tally.proposed
     assert [len(done.emitted) for done in tally.trace] == [7, 7]
     assert copied.forwards == 1 + 2
@@ -226,7 +226,7 @@ def test_memory_with_conditioning_in_front_is_lent_to_nobody() -> None:
     with pytest.raises(StateError, match="3 positions of conditioning in front can't be lent"):
         state.lend(1)
     with pytest.raises(StateError, match="can't be opened a second time"):
-        state.beside()
+        state.fork()
     with pytest.raises(StateError, match="can't be asked for a path"):
         state.keep_path(1, ())
     with pytest.raises(StateError, match="a block of 8 positions doesn't fit"), state.block(8):

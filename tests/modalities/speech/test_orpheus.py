@@ -15,8 +15,8 @@ from transformers import LogitsProcessor, PreTrainedTokenizerFast
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations import TimeMajorFrames
 from mmspec.modalities.speech.chain import ChainDraft
-from mmspec.modalities.speech.checkpoint import Checkpoint
-from mmspec.modalities.speech.orpheus import Marks, Orpheus, SlotMask, levels, sound
+from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
+from mmspec.modalities.speech.orpheus import Orpheus, SlotMask, SpecialTokens, levels, sound
 from tests.proposals.scripted import ScriptedDrafter
 
 from . import bed_orpheus as bed
@@ -29,11 +29,11 @@ ENDS, GOES_ON = (0, 0), (4, 0)
 STEPS = bed.STRICT.descriptor(bed.tiny(0))
 
 
-def copied(target: Checkpoint) -> Any:
+def copied(target: SpeechCheckpoint) -> Any:
     return drafted_by(copy.deepcopy(target.model))(target)
 
 
-def sibling(target: Checkpoint) -> Any:
+def sibling(target: SpeechCheckpoint) -> Any:
     return drafted_by(bed.tiny(seed=1, layers=1))(target)
 
 
@@ -105,12 +105,12 @@ def test_seeded_ids_are_the_librarys_under_the_same_noise(drafter: str, seed: in
 
 @pytest.mark.parametrize("gamma", [1, 3, 6, 7, 13])
 def test_every_frame_of_a_copy_is_accepted(gamma: int) -> None:
-    _, report, account = bed.said(
+    _, report, stats = bed.said(
         bed.tiny(GOES_ON[0]), bed.inputs(GOES_ON[1]), copied, gamma, max_new_tokens=72
     )
     assert report.accepted == report.proposed > 0
     assert report.rounds == -(-72 // (gamma + 1))
-    full = [done for done in account.tally.trace if len(done.proposal) == gamma]
+    full = [done for done in stats.tally.trace if len(done.proposal) == gamma]
     assert {len(done.emitted) for done in full} == {gamma + 1}
     share = report.by_codebook
     assert share.agreed == share.judged == share.proposed
@@ -121,7 +121,11 @@ def test_every_frame_of_a_copy_is_accepted(gamma: int) -> None:
 def test_forwards_are_counted(drafter: str) -> None:
     model, runs = copy.deepcopy(bed.tiny(GOES_ON[0])), [0]
     draft = DRAFTERS[drafter]
-    kind = None if draft is None else draft(Checkpoint.of(model, packed=False, family=bed.STRICT))
+    kind = (
+        None
+        if draft is None
+        else draft(SpeechCheckpoint.of(model, packed=False, family=bed.STRICT))
+    )
     model.model.register_forward_hook(lambda *_: runs.__setitem__(0, runs[0] + 1))
     _, report, _ = bed.said(model, bed.inputs(1), None if kind is None else lambda target: kind)
     assert report.target_forwards == runs[0]
@@ -256,10 +260,10 @@ class Regions(LogitsProcessor):
         self.seen = 0
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        for unit in input_ids[0, self.seen :].tolist():
-            if unit == bed.START:
+        for token in input_ids[0, self.seen :].tolist():
+            if token == bed.START:
                 self.slot = 0
-            elif unit == bed.END:
+            elif token == bed.END:
                 self.slot = None
             elif self.slot is not None:
                 self.slot = (self.slot + 1) % 7
@@ -291,10 +295,10 @@ class Oracle:
     def open(self, opening: Any) -> ScriptedDrafter:
         def script(ids: Sequence[int], limit: int) -> list[int]:
             at = len(ids) - self._prompt
-            units = self._truth[at : at + limit]
-            if self._spoiled and len(units) >= self._spoiled:
-                units[self._spoiled - 1] = bed.BASE + units[self._spoiled - 1] % 56
-            return units
+            tokens = self._truth[at : at + limit]
+            if self._spoiled and len(tokens) >= self._spoiled:
+                tokens[self._spoiled - 1] = bed.BASE + tokens[self._spoiled - 1] % 56
+            return tokens
 
         return ScriptedDrafter(script)
 
@@ -313,15 +317,15 @@ def restless(seed: int) -> Any:
 def test_regions_that_begin_and_end_inside_a_block(mask: str, spoiled: int, gamma: int) -> None:
     model, given = restless(6), bed.inputs(0)
     truth = bed.library_ids(model, given, logits_processor=[MASKS[mask]()], **UNENDING)
-    marks = [place for place, unit in enumerate(truth) if unit in (bed.START, bed.END)]
+    marks = [place for place, token in enumerate(truth) if token in (bed.START, bed.END)]
     assert len(marks) > 3
     oracle = Oracle(given["input_ids"].shape[1], truth, spoiled)
-    said, report, account = bed.said(
+    said, report, stats = bed.said(
         model, given, lambda _: oracle, gamma, logits_processor=[MASKS[mask]()], **UNENDING
     )
     assert bed.behind(said) == truth
     assert report.faults == ()
-    drafted = [unit for done in account.tally.trace for unit in done.proposal[:-1]]
+    drafted = [token for done in stats.tally.trace for token in done.proposal[:-1]]
     assert {bed.START, bed.END} & set(drafted)  # marks with something drafted behind them
     if not spoiled:
         assert report.accepted == report.proposed
@@ -368,23 +372,23 @@ def test_a_mask_over_rows_sees_each_by_itself() -> None:
 
 
 def test_the_descriptor_of_the_published_checkpoint() -> None:
-    steps = TimeMajorFrames.seven_slots(156_940, Marks().base, Marks().end)
+    steps = TimeMajorFrames.seven_slots(156_940, SpecialTokens().base, SpecialTokens().end)
     assert [steps.codebooks[k].first for k in steps.slots] == [
         128_266 + 4096 * slot for slot in range(7)
     ]
-    assert Marks().ids[-1] == 156_937
-    assert steps.stop_units == {128_258}
+    assert SpecialTokens().ids[-1] == 156_937
+    assert steps.stop_tokens == {128_258}
 
 
 def test_a_vocabulary_that_is_too_small_is_named() -> None:
     with pytest.raises(ModelError, match="has 60 ids, the layout's codes go up to 91"):
-        Checkpoint.of(bed.made(0, vocab=60), family=bed.STRICT)
+        SpeechCheckpoint.of(bed.made(0, vocab=60), family=bed.STRICT)
     with pytest.raises(ModelError, match="has 96 ids, the layout's codes go up to 156937"):
-        Checkpoint.of(bed.tiny(0), family=Orpheus())
+        SpeechCheckpoint.of(bed.tiny(0), family=Orpheus())
 
 
 def test_a_drafter_of_another_vocabulary_is_named() -> None:
-    target = Checkpoint.of(bed.tiny(0), family=bed.STRICT)
+    target = SpeechCheckpoint.of(bed.tiny(0), family=bed.STRICT)
     with pytest.raises(ModelError, match=r"vocab_size=96.*vocab_size=120"):
         ChainDraft(target, bed.made(0, vocab=120))
 
@@ -399,7 +403,7 @@ def tokenizer() -> Any:
 
 
 def test_a_text_stands_between_its_marks() -> None:
-    target = Checkpoint.of(bed.tiny(0), tokenizer(), family=bed.STRICT)
+    target = SpeechCheckpoint.of(bed.tiny(0), tokenizer(), family=bed.STRICT)
     made = bed.STRICT.text_inputs(target, "cab")
     ids = [bed.HUMAN, 2, 0, 1, bed.TEXT_ENDS, bed.HUMAN_ENDS]
     assert made["input_ids"].tolist() == [ids]
@@ -432,7 +436,7 @@ def test_beams_and_dropout_are_refused() -> None:
     with pytest.raises(OptionError, match="beam"):
         bed.said(bed.tiny(0), bed.inputs(0), num_beams=2)
     with pytest.raises(ModelError, match="training mode"):
-        Checkpoint.of(copy.deepcopy(bed.tiny(0)).train(), family=bed.STRICT)
+        SpeechCheckpoint.of(copy.deepcopy(bed.tiny(0)).train(), family=bed.STRICT)
 
 
 def test_what_the_voice_said_before_is_looked_up() -> None:

@@ -58,7 +58,7 @@ def test_every_pass_over_rows_is_counted(kind: str, scale: float | None, part: s
                 runs[0] = 0
                 found = run(family, model, music.text(), draft, gamma, **asked)
                 # The prompt, then blocks; a first round without a draft needs no pass of its own.
-                blocks = sum(done.block > 0 for done in found.account.tally.trace)
+                blocks = sum(done.block > 0 for done in found.stats.tally.trace)
                 assert runs == [found.forwards] == [1 + blocks]
                 assert found.rows == plain.rows
 

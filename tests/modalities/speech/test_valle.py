@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModel
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations import Codebook, CodebookMajorStreams, FirstStream
 from mmspec.modalities.speech.chain import ChainDraft
-from mmspec.modalities.speech.checkpoint import Checkpoint
+from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 from mmspec.modalities.speech.valle import FAMILY
 from mmspec.modalities.speech.valle_model import ValleConfig, ValleModel
 
@@ -26,11 +26,11 @@ ENDS, ENDS_AT_ONCE, GOES_ON = (5, "dead"), (4, "dead"), (3, "a bad cafe")
 """Seeds of a model and texts whose speech ends by its mark, with nothing, and by its length."""
 
 
-def copied(target: Checkpoint) -> Any:
+def copied(target: SpeechCheckpoint) -> Any:
     return drafted_by(copy.deepcopy(target.model))(target)
 
 
-def sibling(target: Checkpoint) -> Any:
+def sibling(target: SpeechCheckpoint) -> Any:
     return drafted_by(bed.tiny(seed=9, layers=1, width=8))(target)
 
 
@@ -51,11 +51,11 @@ def slow(model: ValleModel, text: Tensor, frames: int) -> list[tuple[int, ...]]:
     while len(first) < frames:
         with torch.no_grad():
             row = model.first(torch.tensor([[*prompt, *first]]), use_cache=False).logits[0, -1]
-        unit = int(row[: bed.END + 1].argmax())
-        if unit == bed.END:
+        token = int(row[: bed.END + 1].argmax())
+        if token == bed.END:
             break
-        first.append(unit)
-    grid = [[unit] for unit in first]
+        first.append(token)
+    grid = [[token] for token in first]
     for _ in range(1, bed.BOOKS):
         with torch.no_grad():
             none = torch.zeros(1, 0, bed.BOOKS, dtype=torch.long)
@@ -154,22 +154,22 @@ def test_seeded_codes_are_the_librarys_under_the_same_noise(drafter: str, seed: 
 @pytest.mark.parametrize("gamma", [1, 2, 5, 7])
 def test_every_frame_of_a_copy_is_accepted(gamma: int) -> None:
     model, given = bed.tiny(GOES_ON[0]), bed.inputs(GOES_ON[1])
-    _, report, account = bed.said(model, given, copied, gamma, max_new_tokens=24)
+    _, report, stats = bed.said(model, given, copied, gamma, max_new_tokens=24)
     assert report.accepted == report.proposed > 0
     assert report.rounds == -(-24 // (gamma + 1))
-    full = [done for done in account.tally.trace if len(done.proposal) == gamma]
+    full = [done for done in stats.tally.trace if len(done.proposal) == gamma]
     assert {len(done.emitted) for done in full} == {gamma + 1}
 
 
 def test_what_is_filled_is_in_no_figure_of_acceptance() -> None:
     model, given = bed.tiny(ENDS[0]), bed.inputs(ENDS[1])
-    said, report, account = bed.said(model, given, copied)
+    said, report, stats = bed.said(model, given, copied)
     share = report.by_codebook
     assert share.decided == len(said.grid) == FAMILY.descriptor(model).decisions(len(said.grid))
     assert report.tokens == len(said.grid) + 1  # the end mark, which is no code
     assert share.proposed[1:] == share.judged[1:] == share.agreed[1:] == (0,) * (bed.BOOKS - 1)
     assert 0 < share.agreed[0] == share.judged[0]
-    assert account.clock.seconds["post"] > 0
+    assert stats.clock.seconds["post"] > 0
     assert FAMILY.filled
     with pytest.raises(OptionError, match="filled in one pass each"):
         FAMILY.descriptor(model).check_axis("codebook")
@@ -179,7 +179,7 @@ def test_what_is_filled_is_in_no_figure_of_acceptance() -> None:
 def test_forwards_are_counted(drafter: str) -> None:
     model, runs = copy.deepcopy(bed.tiny(GOES_ON[0])), {"first": 0, "rest": 0}
     draft = DRAFTERS[drafter]
-    kind = None if draft is None else draft(Checkpoint.of(model, packed=False, family=FAMILY))
+    kind = None if draft is None else draft(SpeechCheckpoint.of(model, packed=False, family=FAMILY))
     for name, module in (("first", model.first.model), ("rest", model.rest)):
         module.register_forward_hook(lambda *_, of=name: runs.update({of: runs[of] + 1}))
     _, report, _ = bed.said(model, bed.inputs(), None if kind is None else lambda target: kind)
@@ -212,7 +212,7 @@ def test_the_same_grid_in_one_chain_of_codebooks() -> None:
     said, _, _ = bed.said(model, given, lookup)
     first = Codebook(bed.CODES + 1, bed.CODES, end=bed.END)
     streams = CodebookMajorStreams((first, *[Codebook(bed.CODES, bed.CODES)] * (bed.BOOKS - 1)))
-    chain = [unit for stream in said.sequence for unit in stream]
+    chain = [token for stream in said.sequence for token in stream]
     assert streams.to_grid(chain) == said.grid
     assert streams.from_grid(said.grid, ended=True) == tuple(chain)
 
@@ -247,8 +247,8 @@ def test_what_the_voice_said_before_is_looked_up() -> None:
 
 def test_a_length_is_in_frames() -> None:
     model, given = bed.tiny(GOES_ON[0]), bed.inputs(GOES_ON[1])
-    units = FAMILY.new_tokens(FAMILY.descriptor(model), 9)
-    assert len(bed.said(model, given, max_new_tokens=units)[0].grid) in (9, 10)
+    tokens = FAMILY.new_tokens(FAMILY.descriptor(model), 9)
+    assert len(bed.said(model, given, max_new_tokens=tokens)[0].grid) in (9, 10)
 
 
 @pytest.mark.parametrize("frames", [0, 3])
@@ -273,7 +273,7 @@ def test_the_descriptor_is_what_the_configuration_says() -> None:
     steps = FAMILY.descriptor(bed.tiny(0))
     assert isinstance(steps, FirstStream)
     assert [book.codes for book in steps.codebooks] == [bed.CODES] * bed.BOOKS
-    assert steps.stop_units == {bed.END}
+    assert steps.stop_tokens == {bed.END}
     assert steps.reserved == {bed.START}
 
 
@@ -294,11 +294,11 @@ def broken(name: str, value: Any) -> ValleModel:
 )
 def test_parts_that_do_not_fit_are_both_named(model: ValleModel, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        Checkpoint.of(model, family=FAMILY)
+        SpeechCheckpoint.of(model, family=FAMILY)
 
 
 def test_a_drafter_of_other_codes_or_characters_is_named() -> None:
-    target = Checkpoint.of(bed.tiny(0), family=FAMILY)
+    target = SpeechCheckpoint.of(bed.tiny(0), family=FAMILY)
     with pytest.raises(ModelError, match=r"codes=16.*codes=8"):
         ChainDraft(target, bed.made(1, codes=8))
     with pytest.raises(ModelError, match="characters 'abcdef ', the drafter 'abcdefg'"):
@@ -306,7 +306,7 @@ def test_a_drafter_of_other_codes_or_characters_is_named() -> None:
 
 
 def test_a_text_is_read_by_its_characters() -> None:
-    target = Checkpoint.of(bed.tiny(0), family=FAMILY)
+    target = SpeechCheckpoint.of(bed.tiny(0), family=FAMILY)
     assert FAMILY.text_inputs(target, "bad")["input_ids"].tolist() == [[1, 0, 3]]
     for text, message in (
         ("", "empty"),
@@ -345,7 +345,7 @@ def test_beams_and_dropout_are_refused() -> None:
     with pytest.raises(OptionError, match="beam"):
         bed.said(bed.tiny(0), bed.inputs(), num_beams=2)
     with pytest.raises(ModelError, match="training mode"):
-        Checkpoint.of(bed.made(0).train(), family=FAMILY)
+        SpeechCheckpoint.of(bed.made(0).train(), family=FAMILY)
     with pytest.raises(ValueError, match="found 2 texts"):
         bed.tiny(0).generate(torch.zeros(2, 3).long())
 
@@ -353,7 +353,7 @@ def test_beams_and_dropout_are_refused() -> None:
 def test_the_default_shape_has_the_codecs_numbers() -> None:
     config = ValleConfig()
     assert (config.codes, config.codebooks, config.end, config.start) == (1024, 8, 1024, 1025)
-    assert config.units == 1026 + len(config.alphabet)
+    assert config.tokens == 1026 + len(config.alphabet)
 
 
 @pytest.mark.parametrize("width", [1, 3])

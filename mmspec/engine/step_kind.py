@@ -12,14 +12,14 @@ from mmspec.engine.processing import Processors
 from mmspec.prefix import Prefix
 
 
-class Units(Protocol):
-    """Makes the parts of a session that know what a unit is."""
+class StepKind(Protocol):
+    """Makes the parts of a session that know what a token is."""
 
     def prefix(self, prompt: Sequence[Any], capacity: int, device: torch.device) -> Prefix:
         """A prompt, with room for what follows it."""
         ...
 
-    def chooser(self, sampling: Sampling, device: torch.device) -> Any:
+    def sampler(self, sampling: Sampling, device: torch.device) -> Any:
         """The acceptance rule of a request."""
         ...
 
@@ -35,7 +35,7 @@ class Single:
         """A prompt, with room for what follows it."""
         return Prefix(prompt, capacity, device)
 
-    def chooser(self, sampling: Sampling, device: torch.device) -> AcceptanceSampler:
+    def sampler(self, sampling: Sampling, device: torch.device) -> AcceptanceSampler:
         """The acceptance rule over ids."""
         return AcceptanceSampler(sampling, device)
 

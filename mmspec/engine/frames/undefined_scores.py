@@ -1,7 +1,8 @@
-"""Scores that are no law: every code forbidden, or NaN. Nothing may be drawn from them.
+"""Scores that are no distribution: every code forbidden, or NaN. Nothing may be drawn from them.
 
 A drafted frame may run into such scores and do no harm, where it isn't kept. So rules are given any
-law at all in their place, which keeps their arithmetic whole, and what they have decided is looked
+distribution at all in their place, which keeps their arithmetic whole, and what they have decided
+is looked
 at: only a code that came from there is an error, as in the library's own sampling.
 """
 
@@ -16,14 +17,14 @@ from mmspec.engine.choosing import check_drawn
 from mmspec.prefix import Frame
 
 
-class Lawless:
-    """The places of a scored proposal whose scores are no law.
+class UndefinedScores:
+    """The places of a scored proposal whose scores are no distribution.
 
     Args:
         scored: a proposal that codes are to be drawn for.
 
     Attributes:
-        judged: the same proposal, with some law in every place that a rule reads.
+        judged: the same proposal, with some distribution in every place that a rule reads.
     """
 
     def __init__(self, scored: FrameProposal) -> None:
@@ -39,7 +40,7 @@ class Lawless:
         self.judged = replace(scored, target_logits=rows, target_rest=rest)
 
     def _rest(self, frame_idx: int, codes: Frame) -> Tensor:
-        """The target's scores behind codes that weren't drafted, or some law in their place."""
+        """The target's scores behind codes that weren't drafted, or some others in their place."""
         if self._scored.target_rest is None:
             raise ValueError("asked for the rest of independent codes")
         row = self._scored.target_rest(frame_idx, codes)
@@ -49,7 +50,7 @@ class Lawless:
         return row.new_zeros(row.shape)
 
     def check(self, decision: FrameDecision, start: int) -> None:
-        """Raise where a frame that was decided has a code from no law.
+        """Raise where a frame that was decided has a code from no distribution.
 
         Args:
             decision: about `judged`.

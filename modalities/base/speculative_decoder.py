@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from torch import Tensor
 
-from mmspec.engine import SINGLE, Policy, Sampling, Scores, Session, Steps, Stops, Units
+from mmspec.engine import SINGLE, Policy, Sampling, Scores, Session, StepKind, Steps, Stops
 from mmspec.engine.costs import BlockCosts
 from mmspec.engine.stats import RequestStats
 from mmspec.proposals import Drafter
@@ -58,7 +58,7 @@ class NoDraft:
 
 
 @dataclass(frozen=True, eq=False)
-class Pair(Generic[C]):
+class SpeculativeDecoder(Generic[C]):
     """A target with its kind of drafter, and what was learned about their costs.
 
     Attributes:
@@ -74,7 +74,7 @@ class Pair(Generic[C]):
     costs: BlockCosts
     _by_company: dict[int, Self] = field(default_factory=dict)
 
-    def beside(self, width: int) -> Self:
+    def for_batch(self, width: int) -> Self:
         """The same pair where `width` requests share their passes, which then cost otherwise."""
         if width == 1:
             return self
@@ -89,42 +89,42 @@ class Pair(Generic[C]):
         self,
         opening: Opening,
         first_row: Tensor,
-        account: RequestStats,
+        stats: RequestStats,
         *,
         processors: Any,
         stops: Stops,
         sampling: Sampling,
-        units: Units = SINGLE,
+        step_kind: StepKind = SINGLE,
         streamer: Any = None,
         scores: Scores | None = None,
     ) -> Iterator[Session]:
         """A session behind a prompt that was read, with a drafter of this pair's kind."""
         drafter, runs = self.draft.open(opening), opening.drafter_encoder_runs
-        account.note(opening.target.note)
+        stats.note(opening.target.note)
         device = opening.target.device
         try:
-            chooser = units.chooser(account.left_for(sampling), device)
+            sampler = step_kind.sampler(stats.left_for(sampling), device)
             session = Session(
                 opening.target,
-                units.prefix(opening.prompt, stops.max_length, device),
+                step_kind.prefix(opening.prompt, stops.max_length, device),
                 first_row,
                 drafter=drafter,
                 policy=self.policy,
-                chooser=chooser,
-                processors=units.processors(processors),
+                sampler=sampler,
+                processors=step_kind.processors(processors),
                 stops=stops,
-                clock=account.clock,
+                clock=stats.clock,
                 costs=self.costs,
-                tally=account.tally,
+                tally=stats.tally,
                 streamer=streamer,
                 scores=scores,
             )
             yield session
-            account.finish_reason = session.finish_reason or "stop"
-            account.spent += chooser.approximating.spent(len(session.prefix.emitted))
+            stats.finish_reason = session.finish_reason or "stop"
+            stats.spent += sampler.lossy.spent(len(session.prefix.emitted))
         finally:
             if drafter is not None:
-                account.add_drafter(drafter, opening.drafter_encoder_runs - runs)
+                stats.add_drafter(drafter, opening.drafter_encoder_runs - runs)
                 drafter.close()
 
 

@@ -17,7 +17,7 @@ from mmspec.prefix import Frame, FramePrefix
 
 @dataclass(frozen=True, eq=False)
 class Frames:
-    """Units are frames of K codes.
+    """Tokens are frames of K codes.
 
     Attributes:
         codebooks: K.
@@ -36,7 +36,7 @@ class Frames:
         """A prompt, with room for what follows it."""
         return FramePrefix(prompt, capacity, device, self.codebooks)
 
-    def chooser(self, sampling: Sampling, device: torch.device) -> FrameSampler:
+    def sampler(self, sampling: Sampling, device: torch.device) -> FrameSampler:
         """The acceptance rule over frames."""
         return FrameSampler(sampling, device, self.layout, self.codebooks, self.chain)
 
