@@ -56,7 +56,7 @@ def policy_for(gamma: int | str, costs: BlockCosts) -> Policy:
 class TextOnly:
     """A drafting model that isn't shown the images, as `draft=`. In a shell: `text-only:NAME`.
 
-    A plain language model is blind without this word; a loaded one brings its tokenizer in it.
+    A plain language model needs no such word; a loaded one brings its tokenizer in it.
 
     Attributes:
         model: a name, a directory or a loaded model.
@@ -177,7 +177,7 @@ def spelled(draft: str) -> Any:
 
     Example:
         >>> spelled("hypothesis+ngram"), spelled("pruned:0.5:some/model")
-        (['hypothesis', 'ngram'], Thinned(model='some/model', keep=0.5, processor=None))
+        (['hypothesis', 'ngram'], VisualTokenPruning(model='some/model', keep=0.5, processor=None))
     """
     if Path(draft).exists():
         return draft

@@ -26,8 +26,8 @@ Shapes, used throughout: `R` rows (the batch), `N` the longest proposal in the b
 Steps that decide several codes at once have rules of their own, in `mmspec.acceptance.frames`.
 
 A row of scores needs at least one finite entry and neither `nan` nor `+inf`: a distribution that
-forbids everything has no token to emit, and looking for one would make every rule wait for the device. Who
-waits for a decision anyway (`mmspec.engine.AcceptanceSampler`) can look as well.
+forbids everything has no token to emit, and looking for one would make every rule wait for the
+device. Who waits for a decision anyway (`mmspec.engine.AcceptanceSampler`) can look as well.
 """
 
 from mmspec.acceptance import frames

@@ -46,8 +46,8 @@ def closing_distribution(
 
     After a proposal that was kept whole it is the target's (the bonus). After a rejection it is
     `(scale * target_probs - draft_probs)_+`; for a deterministic proposal that is `target_probs`
-    without the drafted token, whatever the scale. Where this residual is empty (both distributions equal)
-    the target's distribution stands in; exact arithmetic gives that case probability 0.
+    without the drafted token, whatever the scale. Where this residual is empty (both are
+    equal) the target's distribution stands in; exact arithmetic gives that case probability 0.
 
     Args:
         target_logits: Processed scores `[R, N+1, V]`.

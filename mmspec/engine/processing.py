@@ -108,7 +108,7 @@ def _suppress_at_begin(processor: Any) -> BlockForm:
 
 
 class _Suppressed:
-    """Tokens that a processor forbids; none, or some that there are no rows for, are nothing bad."""
+    """Tokens that a processor forbids; none, or some that no row has, are nothing bad."""
 
     def __init__(self, tokens: Tensor) -> None:
         self._tokens, self._at = tokens, torch.empty(0, dtype=torch.long)

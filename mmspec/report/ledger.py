@@ -1,4 +1,4 @@
-"""What approximate acceptance has cost: the distance from the target's distribution, step by step."""
+"""What lossy acceptance has cost: the distance from the target's distribution, by step."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class PrefixTarget(BlockTarget):
         return {}
 
     def _mask(self, positions: Tensor, sees: Tensor) -> Any:
-        """What the decoder takes as a mask: places `[n]`, what each token sees `[n, length + n]`."""
+        """What the decoder takes as a mask: positions `[n]`, what each sees `[n, length + n]`."""
         return self._additive(sees)
 
     def _additive(self, sees: Tensor) -> Tensor:
