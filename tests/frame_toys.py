@@ -105,12 +105,12 @@ class FrameLaw:
 
 
 class FrameToy:
-    """The target of frames over a law.
+    """The target of frames over a distribution.
 
     Attributes:
         blocks: every block that was fed.
         fault: called with each block before the state moves; may raise.
-        hidden: `[keep, 1]`: a number per frame whose law was asked for last, see `seen`.
+        hidden: `[keep, 1]`: a number per frame whose distribution was asked for last, see `seen`.
         hidden_from: position of the first of them.
         seen: by that number, the frames up to it.
     """
@@ -202,7 +202,7 @@ class ToyChain:
 
 class SlowLayout(Protocol):
     def forced(self, frames: Sequence[Frame]) -> Frame:
-        """What the next frame is forced to, `FREE` where a law decides."""
+        """What the next frame is forced to, `FREE` where a distribution decides."""
         ...
 
     def ended(self, frames: Sequence[Frame]) -> bool:
@@ -288,7 +288,7 @@ class Case:
     """What is decoded.
 
     Attributes:
-        law: of the target.
+        distribution: of the target.
         layout: of the order, as production code has it.
         slow: the same, slowly.
         prompt: given frames.

@@ -120,7 +120,7 @@ def round_of(
 
 
 def tallied(*rounds: Round, **changes: Any) -> tuple[tuple[int, ...], tuple[Origin, ...], Report]:
-    """What these rounds emit, where each unit is from, and the report of it all."""
+    """What these rounds emit, where each token is from, and the report of it all."""
     tally = RoundStats()
     for done in rounds:
         tally.add(done)

@@ -292,7 +292,7 @@ class TestRefusals:
 
     def test_another_vocabulary_without_processors(self) -> None:
         drafter = tiny(2, says={"no_timestamps_token_id": 48})
-        with pytest.raises(mmspec.MMSpecError, match=r"108 units.*mark 48.*load both") as error:
+        with pytest.raises(mmspec.MMSpecError, match=r"108 tokens.*mark 48.*load both") as error:
             mmspec.generate(shared(), features(), drafter, language="en")
         one_line(error.value)
 

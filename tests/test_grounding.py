@@ -1,4 +1,4 @@
-"""Grounded and syntactic units: drops against the slow definition, and shares by class."""
+"""Grounded and syntactic tokens: drops against the slow definition, and shares by class."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class TestShares:
 
     def test_an_origin_is_needed_for_each_unit(self) -> None:
         grounding, origins = drawn(1)
-        with pytest.raises(ValueError, match="found 39 origins for 40 units"):
+        with pytest.raises(ValueError, match="found 39 origins for 40 tokens"):
             share_by_class(grounding, origins[1:])
 
     def test_a_report_says_them_as_plain_data(self) -> None:

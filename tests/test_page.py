@@ -229,7 +229,7 @@ class TestFigures:
         spent = DistanceLedger((0.25, 0.0, 0.5))
         report = replace(SAID.report, exact=False, parity="L3", distance=spent)
         shown = " ".join(page(recording(replace(SAID, report=report))).of("body")[0].text.split())
-        assert "Exactness L3: approximate: codes have another law" in shown
+        assert "Exactness L3: approximate: codes have another distribution" in shown
         assert "Distance spent, in total variation: 0.7500 on 2 of 3 steps." in shown
         assert "Distance spent" not in page(recording()).of("body")[0].text
 

@@ -60,7 +60,7 @@ def test_emitted_is_accepted_and_recovered_and_bonus(
 
 
 def test_a_stop_inside_a_block_counts_nothing_behind_it() -> None:
-    """A1, A6: a unit that wasn't emitted wasn't accepted, and wasn't judged either."""
+    """A1, A6: a token that wasn't emitted wasn't accepted, and wasn't judged either."""
     tally = RoundStats()
     tally.add(
         a_round("d", proposed=5, accepted=2, emitted=2)
@@ -152,7 +152,7 @@ def test_a_prompt_longer_than_the_capacity_still_fits() -> None:
 
 
 class Bytes:
-    """A tokenizer over bytes: a character may need several units."""
+    """A tokenizer over bytes: a character may need several tokens."""
 
     def decode(self, ids: list[int], **options: Any) -> str:
         return bytes(ids).decode("utf-8", errors="replace")

@@ -169,7 +169,7 @@ class TestCommandLine:
         assert entry["grounding"]["threshold"] == 0.5
         shares = entry["report"]["by_class"]
         assert sum(share["tokens"] for share in shares.values()) == len(entry["ids"])
-        assert re.search(r"grounded +\d+ units, accepted", done.err)
+        assert re.search(r"grounded +\d+ tokens, accepted", done.err)
 
     def test_what_was_not_asked_for_is_not_there(self, run: Here, tmp_path: Path) -> None:
         there = tmp_path / "out.json"

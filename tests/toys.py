@@ -2,7 +2,7 @@
 
 A toy's rows are a deterministic function of the whole prefix that its state really holds: it
 writes the ids that it is fed into the state's memory and reads them back through the cache. A
-wrong position, a rollback too far or too short, a unit fed twice or skipped, a stray read: each
+wrong position, a rollback too far or too short, a token fed twice or skipped, a stray read: each
 changes the rows.
 """
 
@@ -50,7 +50,7 @@ from mmspec.target import Pass
 from tests.proposals.scripted import ScriptedDrafter
 
 V = 13
-"""Units in the usual toy vocabulary."""
+"""Tokens in the usual toy vocabulary."""
 
 PROMPT = (1, 2, 3, 4, 5, 6, 1, 2, 3)
 """Ends like it begins: an n-gram drafter has a hit at once."""
@@ -70,12 +70,12 @@ def _row(seed: int, prefix: tuple[int, ...], vocab_size: int, copying: float) ->
 
 
 def toy_law(seed: int = 0, vocab_size: int = V, copying: float = 3.0) -> Law:
-    """Logits `[V]` behind a prefix. Units like the one six back are likelier, for n-grams."""
+    """Logits `[V]` behind a prefix. Tokens like the one six back are likelier, for n-grams."""
     return lambda prefix: _row(seed, tuple(prefix), vocab_size, copying)
 
 
 class ToyTarget:
-    """The `Target` protocol over a law.
+    """The `Target` protocol over a distribution.
 
     Attributes:
         blocks: every block that was fed.
@@ -145,7 +145,7 @@ def ordinary(
     seed: int | None = None,
     collects: bool = False,
 ) -> Ordinary:
-    """One unit at a time, processors and criteria called as transformers' `_sample` does."""
+    """One token at a time, processors and criteria called as transformers' `_sample` does."""
     out, ids = Ordinary(), list(prompt)
     listed, asked = LogitsProcessorList(processors), StoppingCriteriaList(criteria)
     while len(ids) < max_length:
@@ -166,7 +166,7 @@ def ordinary(
 
 
 def perfect(law: Law, prompt: Sequence[int] = PROMPT, **options: Any) -> ModelDrafter:
-    """A drafter with the target's own law: under the same processors all is accepted."""
+    """A drafter with the target's own distribution: under the same processors all is accepted."""
     return ModelDrafter(ToyTarget(law), list(prompt), SameVocabulary(V), **options)
 
 
@@ -180,7 +180,7 @@ def garbage(seed: int = 5) -> ScriptedDrafter:
 
 
 def spoilt(tokens: Sequence[int]) -> list[int]:
-    """A hypothesis with a substitution, a missing and an additional unit."""
+    """A hypothesis with a substitution, a missing and an additional token."""
     tokens = list(tokens)
     if len(tokens) > 3:
         tokens[2] = (tokens[2] + 1) % V
@@ -231,7 +231,7 @@ DRAFTERS = ("perfect", "noisy", "ngram", "hypothesis", "tree", "switch", "garbag
 
 
 def drafter_for(kind: str, law: Law, prompt: Sequence[int] = PROMPT) -> Drafter | None:
-    """One of `DRAFTERS` for a target with this law."""
+    """One of `DRAFTERS` for a target with this distribution."""
     if kind == "perfect":
         return perfect(law, prompt)
     if kind == "noisy":

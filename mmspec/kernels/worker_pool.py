@@ -22,9 +22,9 @@ class WorkerPool(Generic[T]):
     Use it with `with`: at its end it waits for the calls that are still running.
 
     Example:
-        >>> with Lanes() as lanes:
-        ...     lanes.start(7, lambda: torch.ones(2).sum().item(), threads=1)
-        ...     lanes.ended(waiting=True)
+        >>> with WorkerPool() as workers:
+        ...     workers.start(7, lambda: torch.ones(2).sum().item(), threads=1)
+        ...     workers.ended(waiting=True)
         [(7, 2.0)]
     """
 

@@ -98,6 +98,6 @@ def marks(checkpoint: Checkpoint) -> frozenset[int]:
     named: set[Any] = {getattr(config, name, None) for name in SPECIAL_TOKENS} - {None}
     if tokenizer is None:
         return frozenset(named)
-    special = {token for token, token in tokenizer.added_tokens_decoder.items() if token.special}
+    special = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
     edges = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
     return frozenset(named | special - edges - checkpoint.steps.stop_tokens)

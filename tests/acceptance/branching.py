@@ -1,4 +1,4 @@
-"""Runs a rule through every answer that chance may give, and adds up the exact law.
+"""Runs a rule through every answer that chance may give, and adds up the exact distribution.
 
 `Branching` answers by a script and notes what else it could have answered; `integrated` goes
 through all scripts. Repeated attempts, which could go on for ever, are summed as the geometric
@@ -71,7 +71,7 @@ class Summed(Generic[K]):
 
 
 def integrated(run: Callable[[Branching], K]) -> Summed[K]:
-    """The law of what `run` returns, over everything that chance may answer."""
+    """The distribution of what `run` returns, over everything that chance may answer."""
     found: list[tuple[Branching, K]] = []
     failed: dict[Script, float] = defaultdict(float)
     reached: dict[Script, tuple[Branching, int]] = {}

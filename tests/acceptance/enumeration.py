@@ -1,10 +1,10 @@
-"""The exact law of what a rule emits, measured from outside the rule.
+"""The exact distribution of what a rule emits, measured from outside the rule.
 
-A rule is a deterministic function of its uniform numbers, so its law is the volume of the cells on
-which it decides the same. The cells are found by bisecting the production code itself (each coin
-has one threshold, the closing draw has V - 1 edges); no formula of the rule is used. Volumes are
-then weighted with the probability of every proposal, and the emitted units are continued with the
-target up to a fixed length.
+A rule is a deterministic function of its uniform numbers, so its distribution is the volume of the
+cells on which it decides the same. The cells are found by bisecting the production code itself
+(each coin has one threshold, the closing draw has V - 1 edges); no formula of the rule is used.
+Volumes are then weighted with the probability of every proposal, and the emitted tokens are
+continued with the target up to a fixed length.
 
 Padding of ragged proposals is always poisoned, in one of two ways, because neither shows every
 reader: `NAN` spreads through sums and refuses lookups but fails comparisons, which looks like a
@@ -81,7 +81,7 @@ def random_model(
     concentration: float = 0.7,
     forbidden: float = 0.0,
 ) -> Model:
-    """A context-dependent law for every context up to `depth`; some units may be forbidden."""
+    """A context-dependent law for every context up to `depth`; some tokens may be forbidden."""
     model = {}
     for length in range(depth + 1):
         for context in itertools.product(range(vocab_size), repeat=length):
@@ -118,7 +118,7 @@ def sequence_probability(model: Model, ids: Context) -> float:
 
 
 def ordinary_law(target: Model, start: Context, length: int) -> Law:
-    """The target's own law of the first `length` units, given `start`."""
+    """The target's own distribution of the first `length` tokens, given `start`."""
     law = {start: 1.0}
     for _ in range(length - len(start)):
         law = {
@@ -140,7 +140,7 @@ class Measured:
 
 
 def measure(rule: Rule, setup: Setup) -> Measured:
-    """The exact law of accepted units plus closing unit under a rule."""
+    """The exact distribution of accepted tokens plus closing token under a rule."""
     lengths = np.array([len(proposal.ids) for proposal in setup.proposals])
     thresholds = _coin_thresholds(rule, setup, lengths)
     proposal_idx, coins, weights = _coin_cells(setup, lengths, thresholds)
@@ -171,10 +171,10 @@ def distance_to_target(rule: Rule, setup: Setup) -> float:
 
 
 def assert_exact(rule: Rule, setup: Setup) -> None:
-    """The check of this folder: raises where a rule's law is not the target's."""
+    """The check of this folder: raises where a rule's distribution is not the target's."""
     distance = distance_to_target(rule, setup)
     if not distance < LIMIT:
-        raise AssertionError(f"TV {distance:.3g} between the emitted and the target's law")
+        raise AssertionError(f"TV {distance:.3g} between the emitted and the target's distribution")
 
 
 def _decide(
@@ -216,7 +216,7 @@ def _coin_thresholds(rule: Rule, setup: Setup, lengths: np.ndarray) -> np.ndarra
     """Where each coin turns from success to failure, `[proposals, width]`.
 
     Coin i is seen alone when the coins before it succeed as far as they can and those after it
-    fail as far as they can; success then shows as more than i accepted units.
+    fail as far as they can; success then shows as more than i accepted tokens.
     """
     width = setup.padded_width
     proposal_idx, offset = np.nonzero(np.arange(width) < lengths[:, None])
@@ -257,7 +257,7 @@ def _coin_cells(
 def _draw_edges(
     rule: Rule, setup: Setup, proposal_idx: np.ndarray, coins: np.ndarray
 ) -> np.ndarray:
-    """Where the closing draw moves to a unit of at least 0, 1, ..., V, `[rows, V+1]`."""
+    """Where the closing draw moves to a token of at least 0, 1, ..., V, `[rows, V+1]`."""
     rows, vocab_size = len(proposal_idx), setup.vocab_size
     inner = vocab_size - 1
     tiled_idx, tiled_coins = np.repeat(proposal_idx, inner), np.repeat(coins, inner, axis=0)

@@ -1,8 +1,8 @@
 """The rules over frames once more, slow and obvious: every frame listed, plain lists.
 
-A law is a function of (frame index, codes of that frame so far) behind the drafted frames before
-it, and gives a list of V probabilities. `forced` holds, per frame `0..N` and codebook, a code or
-None. The sampling rules aren't run here but written down: each gives the chance of every
+A distribution is a function of (frame index, codes of that frame so far) behind the drafted frames
+before it, and gives a list of V probabilities. `forced` holds, per frame `0..N` and codebook, a
+code or None. The sampling rules aren't run here but written down: each gives the chance of every
 `(accepted, next_frame)` for one drafted block, which is what the fast rules' draws must come to.
 """
 

@@ -1,4 +1,4 @@
-"""The rules once more, slow and obvious: one row at a time, plain lists, loops over units.
+"""The rules once more, slow and obvious: one row at a time, plain lists, loops over tokens.
 
 These are the definitions that the tests hold the tensor rules against. Rows are lists of floats
 without padding: a proposal of length n comes with n + 1 rows of target scores, n rows of draft
@@ -25,7 +25,7 @@ def softmax(scores: Row) -> list[float]:
 
 
 def highest(scores: Row) -> int:
-    """Finds the first unit with the highest score."""
+    """Finds the first token with the highest score."""
     best = 0
     for token, score in enumerate(scores):
         if score > scores[best]:
@@ -62,12 +62,12 @@ def residual(target_probs: Row, draft_probs: Row, scale: float = 1.0) -> list[fl
 
 
 def one_hot(token: int, vocab_size: int) -> list[float]:
-    """The law of a deterministic proposal."""
+    """The distribution of a deterministic proposal."""
     return [1.0 if candidate == token else 0.0 for candidate in range(vocab_size)]
 
 
 def greedy(target_logits: Sequence[Row], draft_ids: Sequence[int]) -> tuple[int, int]:
-    """Keeps drafted units while the target would have chosen them."""
+    """Keeps drafted tokens while the target would have chosen them."""
     for offset, token in enumerate(draft_ids):
         choice = highest(target_logits[offset])
         if choice != token:
@@ -78,7 +78,7 @@ def greedy(target_logits: Sequence[Row], draft_ids: Sequence[int]) -> tuple[int,
 def keyed(
     target_logits: Sequence[Row], draft_ids: Sequence[int], noise: Sequence[Row]
 ) -> tuple[int, int]:
-    """Keeps drafted units while the target with noise would have chosen them."""
+    """Keeps drafted tokens while the target with noise would have chosen them."""
     noisy = [
         [score + extra for score, extra in zip(scores, extras, strict=True)]
         for scores, extras in zip(target_logits, noise, strict=True)
@@ -92,7 +92,7 @@ def token(
     draft_probs: Sequence[Row] | None,
     uniforms: Row,
 ) -> tuple[int, int]:
-    """Flips one coin per drafted unit and stops at the first that fails."""
+    """Flips one coin per drafted token and stops at the first that fails."""
     target_probs = [softmax(scores) for scores in target_logits]
     laws = _draft_laws(draft_ids, draft_probs, len(target_probs[0]))
     for offset, token in enumerate(draft_ids):

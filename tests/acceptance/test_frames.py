@@ -1,4 +1,4 @@
-"""Rules over frames emit the target's law exactly; wrong versions of them are seen."""
+"""Rules over frames emit the target's distribution exactly; wrong versions of them are seen."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EVERY_RULE = pytest.mark.parametrize("rule", RULES)
 
 
 class Model:
-    """A law per frame history, codebook and, in a chain, codes of the frame before it."""
+    """A distribution per frame history, codebook and, in a chain, codes of the frame before it."""
 
     def __init__(self, seed: int, codes: int, chain: bool, forbidden: float = 0.0) -> None:
         self.codes, self.chain = codes, chain

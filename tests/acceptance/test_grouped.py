@@ -30,7 +30,7 @@ SEEDS = range(12)
 
 
 def law(seed: int, size: int, forbidden: float = 0.0) -> Tensor:
-    """A law with some codes forbidden, the last one never."""
+    """A distribution with some codes forbidden, the last one never."""
     rng = np.random.default_rng(seed)
     chances = rng.dirichlet(np.full(size, 0.7))
     chances[:-1][rng.random(size - 1) < forbidden] = 0.0
@@ -43,7 +43,7 @@ def some_pairs(seed: int, size: int, share: float = 0.4) -> Pairs:
 
 
 class Case:
-    """Laws of one code, and everything that comes of a drafted one, drawn from its law."""
+    """Distributions of one code, and everything that comes of a drafted one, drawn from its law."""
 
     def __init__(self, seed: int, size: int = 5, *, one_hot: bool = False) -> None:
         self.size, self.pairs = size, some_pairs(seed + 70, size)
@@ -213,7 +213,7 @@ def outcomes(
 def law_of(
     given: Toy, groups: Sequence[Groups], allowance: float = math.inf
 ) -> tuple[Emitted, float, float]:
-    """The law of the frames that come out; on average, frames kept and distance spent."""
+    """The distribution of the frames that come out; on average, frames kept and distance spent."""
     reached: Emitted = defaultdict(float)
     kept = spent = 0.0
     for drafted, weight in given.sequences(given.draft, (), given.length).items():

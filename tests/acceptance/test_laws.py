@@ -138,7 +138,7 @@ UNITS = 11
 
 
 def toy_scores(context: tuple[int, ...]) -> Tensor:
-    """A target whose scores depend on everything before, and which forbids some units."""
+    """A target whose scores depend on everything before, and which forbids some tokens."""
     seed = hash(context[-3:]) % 2**32
     rng = torch.Generator().manual_seed(seed)
     scores = torch.randn(UNITS, generator=rng) * 1.5

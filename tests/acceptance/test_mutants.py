@@ -220,7 +220,7 @@ def everything_is_live(lengths: Tensor, width: int) -> Tensor:
 
 
 def poisoned_greedy_block() -> tuple[Tensor, Tensor, Tensor]:
-    """One live unit, then padding that the target would choose if it were asked."""
+    """One live token, then padding that the target would choose if it were asked."""
     logits = torch.zeros(1, 4, 3, dtype=torch.float64)
     logits[0, :2, 1] = 5.0
     logits[0, 2:] = torch.nan

@@ -19,7 +19,7 @@ def chi_square_limit(degrees: int) -> float:
 
 
 def kolmogorov_distance(values: torch.Tensor) -> float:
-    """sqrt(n) times the largest distance between `values` and the uniform law."""
+    """sqrt(n) times the largest distance between `values` and the uniform distribution."""
     ordered, count = values.flatten().sort().values, values.numel()
     steps = torch.arange(count + 1, dtype=torch.float64) / count
     distance = torch.maximum(steps[1:] - ordered, ordered - steps[:-1]).max()
@@ -104,7 +104,7 @@ def test_seeds_positions_units_and_uses_do_not_correlate() -> None:
     others = {
         "next seed": uniforms(6, positions, tokens),
         "next position": uniforms(5, positions + 1, tokens),
-        "next unit": uniforms(5, positions, tokens + 1)[:, 1:],
+        "next token": uniforms(5, positions, tokens + 1)[:, 1:],
         "derived seed": uniforms(derive_seed(5, 0), positions, tokens),
         "other use": (-(-gumbel(5, positions, tokens)).exp()).exp(),
     }

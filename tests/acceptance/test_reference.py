@@ -53,7 +53,7 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn, coarse: bool = False) -> Case:
-    """Ragged blocks with poisoned padding, forbidden units and partly equal laws."""
+    """Ragged blocks with poisoned padding, forbidden tokens and partly equal distributions."""
     count, width = draw(st.integers(1, 5)), draw(st.integers(0, 5))
     tokens = draw(st.integers(1, 6))
     lengths = draw(st.lists(st.integers(0, width), min_size=count, max_size=count))

@@ -16,7 +16,7 @@ from tests.acceptance.reference import draw, softmax
 
 LIMIT = 1e-12
 LENGTH = 3
-"""Units that every output is continued to with the target."""
+"""Tokens that every output is continued to with the target."""
 
 Tree = tuple[tuple[int, ...], tuple[int, ...]]
 Context = tuple[int, ...]
@@ -35,7 +35,7 @@ TREES: dict[str, Tree] = {
 
 
 def model(seed: int, tokens: int = 3) -> Callable[[Context], np.ndarray]:
-    """A law per context, one unit impossible now and then."""
+    """A distribution per context, one token impossible now and then."""
 
     def law(context: Context) -> np.ndarray:
         chance = np.random.default_rng([seed, len(context), *context])
@@ -48,7 +48,7 @@ def model(seed: int, tokens: int = 3) -> Callable[[Context], np.ndarray]:
 
 
 def contexts(tree: Tree) -> list[Context]:
-    """The prefix of every row: the empty one, then that behind each drafted unit."""
+    """The prefix of every row: the empty one, then that behind each drafted token."""
     ids, parents = tree
     found: list[Context] = []
     for token, parent in zip(ids, parents, strict=True):
@@ -57,7 +57,7 @@ def contexts(tree: Tree) -> list[Context]:
 
 
 def continued(law: Callable[[Context], np.ndarray], begun: Context, mass: float, out: Law) -> None:
-    """Add what the target makes of a beginning, up to `LENGTH` units."""
+    """Add what the target makes of a beginning, up to `LENGTH` tokens."""
     if len(begun) >= LENGTH:
         out[begun[:LENGTH]] += mass
         return
@@ -67,7 +67,7 @@ def continued(law: Callable[[Context], np.ndarray], begun: Context, mass: float,
 
 
 def emitted(law: Callable[[Context], np.ndarray], tree: Tree, rule: Walk) -> Law:
-    """The law of the output, over every way in which the rows' own choices can fall."""
+    """The distribution of the output, over every way in which the rows' own choices can fall."""
     rows = [law(context) for context in contexts(tree)]
     out: Law = defaultdict(float)
     for choices in itertools.product(*(np.flatnonzero(row).tolist() for row in rows)):
@@ -93,7 +93,7 @@ def test_what_is_emitted_has_the_targets_law(name: str, seed: int) -> None:
 def first_sibling_always(
     choices: Sequence[int], ids: Sequence[int], parents: Sequence[int]
 ) -> tuple[tuple[int, ...], int]:
-    """A fault: a unit is kept because its sibling was right."""
+    """A fault: a token is kept because its sibling was right."""
     kept: list[int] = []
     at = -1
     for node, parent in enumerate(parents):
@@ -107,7 +107,7 @@ def first_sibling_always(
 def choice_of_the_prefix(
     choices: Sequence[int], ids: Sequence[int], parents: Sequence[int]
 ) -> tuple[tuple[int, ...], int]:
-    """A fault: the closing unit is drawn from the wrong row."""
+    """A fault: the closing token is drawn from the wrong row."""
     path, _ = walk(choices, ids, parents)
     return path, choices[0]
 

@@ -137,8 +137,8 @@ def test_numbers_in_the_text_are_those_of_the_code() -> None:
     for sentence in (
         f"among sizes up to {policy.CANDIDATES[-1]}.",
         f"promises less than {round(100 * (policy.MARGIN - 1))} % gain",
-        f"After {policy.FIRST_PROBE} units without a draft",
-        f"({sizes.start} down to {sizes.stop + 1} units)",
+        f"After {policy.FIRST_PROBE} tokens without a draft",
+        f"({sizes.start} down to {sizes.stop + 1} tokens)",
         "with a probability under 0.4",
     ):
         assert sentence in text

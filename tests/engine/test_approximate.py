@@ -218,11 +218,11 @@ ONE = Approximate((Groups.of_pairs(SMALL, [(0, 1)]),))
 
 @dataclass
 class Found:
-    """Everything that may come of a session over single units."""
+    """Everything that may come of a session over single tokens."""
 
     law: dict[tuple[int, ...], float]
     distance: float
-    """From the target's own law."""
+    """From the target's own distribution."""
     spent: float
     """On average."""
 
@@ -362,7 +362,7 @@ def test_a_report_says_that_it_is_approximate_and_what_was_spent() -> None:
     assert data["distance"]["budget"] == 5.0
     assert len(data["distance"]["by_step"]) == frames
     shown = printed(report_table(report))
-    assert "approximate: another law than the target's (L3)" in shown
+    assert "approximate: another distribution than the target's (L3)" in shown
     assert f"{ledger.total:.4f} in total variation, spent on {ledger.steps} of {frames}" in shown
     assert "budget 5" in shown
     assert "exact:" not in shown
@@ -442,7 +442,7 @@ def test_a_report_that_contradicts_itself_is_refused(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sample": False}, "greedy decoding has no law to stay near to"),
+        ({"sample": False}, "greedy decoding has no distribution to stay near to"),
         ({"sample": True, "seed": 3}, "a seed promises the same codes for every drafter"),
         ({"sample": True, "rule": "block"}, "leave out rule 'block'"),
     ],

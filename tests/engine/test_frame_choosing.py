@@ -1,6 +1,8 @@
-"""Whole sessions over frames draw from the target's law, and draft as the target would have drawn.
+"""Whole sessions over frames draw from the target's distribution, and draft as the target would
+have drawn.
 
-The law of a session is added up over everything that chance may answer, in the rule and in the
+The distribution of a session is added up over everything that chance may answer, in the rule and in
+the
 drafter: nothing is sampled here.
 """
 
@@ -46,7 +48,7 @@ Emitted = dict[tuple[Frame, ...], float]
 
 @functools.cache
 def sparse_row(seed: int, likely: int, given: tuple[int, ...]) -> Tensor:
-    """Scores of two codes out of three. Laws of one seed are alike but for `likely`."""
+    """Scores of two codes out of three. Distributions of one seed are alike but for `likely`."""
     generator = torch.Generator().manual_seed(hash((seed, *given)) & ((1 << 63) - 1))
     never = int(torch.randint(SMALL, (), generator=generator))
     row = torch.rand(SMALL, generator=generator).roll(likely).log()
@@ -56,11 +58,11 @@ def sparse_row(seed: int, likely: int, given: tuple[int, ...]) -> Tensor:
 
 @dataclass(frozen=True)
 class Sparse(FrameLaw):
-    """Laws of two possible codes each: everything that may happen can be listed.
+    """Distributions of two possible codes each: everything that may happen can be listed.
 
     Attributes:
-        likely: tells two laws apart that know the same possible codes.
-        marked: rows of which the forced cells have a law of one code only, another one.
+        likely: tells two distributions apart that know the same possible codes.
+        marked: rows of which the forced cells have a distribution of one code only, another one.
     """
 
     likely: int = 0
@@ -123,7 +125,7 @@ def small(chain: bool, rows: tuple[str, ...]) -> Case:
 
 
 def law_of_rows(given: Case, scores: Callable[[Tensor], Tensor] = lambda row: row) -> Emitted:
-    """The target's own law of all frames, code by code."""
+    """The target's own distribution of all frames, code by code."""
     law: Emitted = {given.prompt: 1.0}
     for _ in range(given.max_length - len(given.prompt)):
         longer: Emitted = {}
@@ -251,7 +253,7 @@ def test_judging_more_at_once_keeps_more_frames_of_a_session() -> None:
 
 
 class Flat(ScriptedFrames):
-    """States another law than it draws from."""
+    """States another distribution than it draws from."""
 
     def propose(self, *args: Any) -> DraftedFrames:
         proposal = super().propose(*args)
@@ -260,7 +262,7 @@ class Flat(ScriptedFrames):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_planted_bias_is_seen(rule: str) -> None:
-    """The sum above sees laws that the frames weren't drawn from."""
+    """The sum above sees distributions that the frames weren't drawn from."""
     given = small(False, GAP)
     drafted = next(iter(law_of_rows(given)))[0]
     emitted, _ = law_of_sessions(given, lambda: Flat(lambda ids, limit: [drafted]), 1, rule)

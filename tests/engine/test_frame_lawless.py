@@ -1,4 +1,4 @@
-"""Frames are never drawn from scores that are no law, whichever rule draws them."""
+"""Frames are never drawn from scores that are no distribution, whichever rule draws them."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from tests.frame_toys import (
 )
 
 AT = 9
-"""Position of the frame that has no law."""
+"""Position of the frame that has no distribution."""
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A law that is none in some places.
+    """A distribution that is none in some places.
 
     Attributes:
-        law: the rest of it.
+        distribution: the rest of it.
         score: what stands there instead.
         nowhere: (frames before, codebook, codes before it) to whether it is such a place.
     """
@@ -61,7 +61,7 @@ class Broken:
 
 
 def broken_at(given: Case, codebook: int, score: float, frame: int = AT) -> Case:
-    """The same without a law for one code."""
+    """The same without a distribution for one code."""
     nowhere: Any = lambda frames, k, before: len(frames) == frame and k == codebook  # noqa: E731
     return replace(given, law=Broken(given.law, score, nowhere))
 

@@ -66,7 +66,7 @@ def test_other_laws_and_lengths(order: str, kind: str, seed: int) -> None:
 
 @EVERY_ORDER
 def test_what_comes_out_is_in_the_order_of_its_descriptor(order: str) -> None:
-    """The slow decoding itself: rows that hold a grid, an end where the law says it."""
+    """The slow decoding itself: rows that hold a grid, an end where the distribution says it."""
     given = case(order)
     rows = [*given.prompt, *ordinary(given).frames]
     if order == "known rows":
@@ -403,7 +403,7 @@ def test_unseeded_frames_follow_torchs_global_seed(order: str, kind: str) -> Non
 @pytest.mark.parametrize("rule", ["auto", "token", "frame", "block"])
 @EVERY_ORDER
 def test_a_copy_draws_what_the_target_would_have_drawn(order: str, rule: str) -> None:
-    """With the target's own law nothing is ever rejected, whatever the rule."""
+    """With the target's own distribution nothing is ever rejected, whatever the rule."""
     sampling = Sampling(sample=True, rule=rule)
     tally = decode(case(order), "copy", 4, sampling=sampling).tally
     assert tally.accepted > tally.recovered == 0
@@ -418,7 +418,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "too few codes": ([(1,) * (K - 1)], "Error"),
     "too many codes": ([(1,) * (K + 1)], "Error"),
     "no codes": ([()], "Error"),
-    "single units": ([3], "Error"),
+    "single tokens": ([3], "Error"),
     "a code that isn't there": ([(V + 1,) * K], "DraftError: .* outside"),
     "a negative code": ([(1, -1, 1)], "DraftError: .* outside"),
     "no integers": ([(0.5,) * K], "DraftError: .* outside"),
@@ -439,9 +439,9 @@ def test_what_is_no_frame_dismisses_the_drafter(order: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("laws", "message"),
     [
-        (torch.full((1, K, V), 0.5), "no probability laws"),
+        (torch.full((1, K, V), 0.5), "no probability distributions"),
         (torch.full((2, K, V), 1 / V), "have shape"),
-        (torch.full((1, K, V), torch.nan), "no probability laws"),
+        (torch.full((1, K, V), torch.nan), "no probability distributions"),
     ],
 )
 def test_laws_that_are_none_dismiss_the_drafter(laws: Tensor, message: str) -> None:

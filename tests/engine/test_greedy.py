@@ -145,7 +145,7 @@ def test_units_behind_a_drafted_stop_unit_are_not_paid_for(rejects_from: int) ->
 
 
 class FakeTokenizer:
-    """As much of a tokenizer as stop strings need: unit u is the u-th letter."""
+    """As much of a tokenizer as stop strings need: token u is the u-th letter."""
 
     def get_vocab(self) -> dict[str, int]:
         return {chr(ord("a") + token): token for token in range(V)}
@@ -179,7 +179,7 @@ def test_A5_A6_stop_strings_end_the_output_inside_a_block(kind: str, width: int)
 
 
 class StopOn(StoppingCriteria):
-    """Ends on a unit, and counts how often it was asked and about what."""
+    """Ends on a token, and counts how often it was asked and about what."""
 
     def __init__(self, token: int, kind: Any = torch.tensor) -> None:
         self.token, self.kind = token, kind

@@ -105,7 +105,7 @@ def test_the_cost_of_drafting_is_measured() -> None:
     for _ in range(10):
         policy.observe(a_round(context="sure", proposed=4, accepted=4, emitted=5, draft_s=0.08))
     expected = policy.gain(SURE, 0.01, 4)
-    assert expected < before / 2, "a prior of 0.01 was wrong: a unit costs two steps"
+    assert expected < before / 2, "a prior of 0.01 was wrong: a token costs two steps"
 
 
 def test_nothing_available_or_no_room_is_an_ordinary_step() -> None:
@@ -126,7 +126,7 @@ def simulate(
     tokens: int,
     seed: int = 0,
 ) -> tuple[float, list[int]]:
-    """Time of `tokens` units in ordinary steps, and after how many units each probe came."""
+    """Time of `tokens` tokens in ordinary steps, and after how many tokens each probe came."""
     chance, step = random.Random(seed), 0.01
     time, done, probes = 0.0, 0, []
     while done < tokens:

@@ -157,7 +157,7 @@ def test_C1_processors_in_a_chain_keep_their_order(kind: str) -> None:
 
 
 class Presence(LogitsProcessor):
-    """A presence penalty with a counter that is fed one unit per call: a memory by reference."""
+    """A presence penalty with a counter that is fed one token per call: a memory by reference."""
 
     def __init__(self, penalty: float = 2.5) -> None:
         self.penalty, self.calls, self.counts = penalty, 0, Counter[int]()
@@ -175,7 +175,7 @@ class Presence(LogitsProcessor):
 class Automaton(LogitsProcessor):
     """A grammar: `codes` may be emitted only between `opener` and `closer`, nothing else there.
 
-    It is advanced by the last unit at each call, like a matcher of a grammar library.
+    It is advanced by the last token at each call, like a matcher of a grammar library.
     """
 
     opener, closer, codes = 1, 2, (7, 8, 9)

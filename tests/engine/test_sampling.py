@@ -95,7 +95,7 @@ def test_unseeded_sampling_follows_torchs_global_seed(kind: str) -> None:
 def test_nothing_is_drawn_from_a_row_that_is_no_law(
     score: float, seed: int | None, kind: str
 ) -> None:
-    """transformers' sampling raises there too; its greedy decoding takes the first unit."""
+    """transformers' sampling raises there too; its greedy decoding takes the first token."""
     law = toy_law(0)
     broken: Any = lambda ids: torch.full((13,), score) if len(ids) == LONG - 6 else law(ids)  # noqa: E731
     sampling = Sampling(sample=True, seed=seed)
@@ -141,7 +141,7 @@ def small_law(seed: int) -> Callable[..., Tensor]:
 
 
 def exact_law(law: Any, make: Warpers) -> Tensor:
-    """Probability of each pair of units, `[16]`."""
+    """Probability of each pair of tokens, `[16]`."""
     processors = LogitsProcessorList(make())
 
     def probs(ids: tuple[int, ...]) -> Tensor:
@@ -206,7 +206,7 @@ def drawn_law(
 
 def g_statistic(counts: Tensor, law: Tensor) -> float:
     """Twice the log-likelihood ratio; χ² with (cells − 1) degrees of freedom under the law."""
-    assert float(counts[law < 1e-12].sum()) == 0, "a unit that the law forbids was drawn"
+    assert float(counts[law < 1e-12].sum()) == 0, "a token that the distribution forbids was drawn"
     seen = counts > 0
     expected = counts.sum() * law
     return float(2 * (counts[seen] * (counts[seen] / expected[seen]).log()).sum())
@@ -261,7 +261,7 @@ def test_B1_the_null_bracket_ordinary_sampling_passes_the_same_test() -> None:
 
 @pytest.mark.parametrize("gamma", [1, 4])
 def test_B1_a_planted_bias_fails_the_same_test(gamma: int) -> None:
-    """The test has power: laws that the units weren't drawn from are seen in as many runs."""
+    """The test has power: laws that the tokens weren't drawn from are seen in as many runs."""
     law = small_law(10)
     exact = exact_law(law, PLAIN)
     assert g_statistic(drawn_law(law, PLAIN, lambda: model(Biased), gamma), exact) > limit(exact)

@@ -501,7 +501,7 @@ def test_one_target_forward_per_round_and_none_for_an_undrafted_start(gamma: int
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("gamma", [1, 4])
 def test_accepted_units_are_never_fed_again(kind: str, gamma: int) -> None:
-    """Each block starts where the committed prefix was, with one unit that isn't in the state."""
+    """Each block starts where the committed prefix was, with one token that isn't in the state."""
     law = toy_law(0)
     run = decode(law, drafter_for(kind, law), gamma, max_length=LONG)
     fed = sum(len(block) for block in run.target.blocks[1:])

@@ -86,7 +86,7 @@ def test_nothing_is_clipped(kind: str) -> None:
     for code in (-1, CODES, 1000):
         with pytest.raises(InputError, match=rf"frame 1, codebook 6: {code} is no code: they go"):
             steps.from_grid([[1] * 7, [1] * 6 + [code]])
-    with pytest.raises(InputError, match=r"frame 1 has 6 units, expected 7"):
+    with pytest.raises(InputError, match=r"frame 1 has 6 tokens, expected 7"):
         steps.from_grid([[1] * 7, [1] * 6])
 
 
@@ -109,9 +109,9 @@ def test_H7_every_slot_has_ids_of_its_own() -> None:
 
 @pytest.mark.parametrize("length", [1, 6, 8, 13])
 def test_H8_frames_are_whole_or_refused(length: int) -> None:
-    with pytest.raises(InputError, match=rf"{length} units are no whole frames of 7"):
+    with pytest.raises(InputError, match=rf"{length} tokens are no whole frames of 7"):
         SEVEN.to_grid(SPOKEN[:length])
-    with pytest.raises(InputError, match=rf"{length} units are no whole frames of 7"):
+    with pytest.raises(InputError, match=rf"{length} tokens are no whole frames of 7"):
         SEVEN.to_grid([*SPOKEN[:length], 128_258])
 
 
@@ -237,7 +237,7 @@ def test_H6_a_frame_ends_as_its_model_looks_at_it() -> None:
 
 def test_streams_of_other_lengths() -> None:
     steps = steps_of("first", 3)
-    with pytest.raises(InputError, match=r"codebook 2 has 1 units, the first stream 2 frames"):
+    with pytest.raises(InputError, match=r"codebook 2 has 1 tokens, the first stream 2 frames"):
         steps.to_grid([(20, 21), (25, 26), (30,)])
     with pytest.raises(InputError, match=r"expected the chain and 2 streams, got 2"):
         steps.to_grid([(20, 21), (25, 26)])
@@ -253,9 +253,9 @@ def test_a_stage_has_the_length_that_the_one_before_sets() -> None:
     assert STAGED.from_grid(grid, ended=True) == sequence
     assert STAGED.from_grid(grid) == ((7, 5), *sequence[1:])
     assert [STAGED.frames(tokens) for tokens in range(5)] == [0, 1, 3, 4, 6]
-    with pytest.raises(InputError, match=r"1 semantic units make 1 frames, got 3"):
+    with pytest.raises(InputError, match=r"1 semantic tokens make 1 frames, got 3"):
         STAGED.to_grid(((7, 8), *sequence[1:]))
-    with pytest.raises(InputError, match=r"2 semantic units make 3 frames, got 1"):
+    with pytest.raises(InputError, match=r"2 semantic tokens make 3 frames, got 1"):
         STAGED.from_grid((grid[0], grid[1][:1]))
     with pytest.raises(InputError, match=r"frame 0, codebook 0: 15 is no code of this place"):
         STAGED.to_grid((sequence[0], (15, 10, 11, 16, 12, 17), sequence[2]))
@@ -294,9 +294,9 @@ BOOK = Codebook(9, CODES, start=6, end=7, pad=8)
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Codebook(4, 5), r"Codebook has unit 4, outside the vocabulary of 4"),
+        (lambda: Codebook(4, 5), r"Codebook has token 4, outside the vocabulary of 4"),
         (lambda: Codebook(4, 0), r"codes must be positive, got 0"),
-        (lambda: Codebook(4, 2, end=4), r"Codebook has unit 4, outside the vocabulary of 4"),
+        (lambda: Codebook(4, 2, end=4), r"Codebook has token 4, outside the vocabulary of 4"),
         (lambda: TimeMajorFrames((), ()), r"needs a codebook, got none"),
         (lambda: CodebookMajorStreams(()), r"needs a codebook, got none"),
         (lambda: TimeMajorFrames((BOOK,) * 2, (0, 0)), r"each of 2 columns once, got \(0, 0\)"),

@@ -93,7 +93,7 @@ def test_stages_follow_each_other() -> None:
     for axis, reason in (("fine", "filled in one pass"), ("stage", "reads all of it")):
         with pytest.raises(OptionError, match=rf"along the {axis} axis: .*{reason}"):
             STAGED.check_axis(axis)
-    with pytest.raises(OptionError, match=r"step 9 doesn't exist: 2 units take 9 steps"):
+    with pytest.raises(OptionError, match=r"step 9 doesn't exist: 2 tokens take 9 steps"):
         STAGED.step(9, tokens=2)
 
 

@@ -39,8 +39,8 @@ def test_a_descriptor_is_a_value(steps: Any) -> None:
     ("given", "message"),
     [
         ({"vocab_size": 0}, r"vocab_size must be positive, got 0"),
-        ({"vocab_size": 4, "stop_tokens": frozenset({4})}, r"stop_tokens has unit 4, outside the"),
-        ({"vocab_size": 4, "reserved": frozenset({-1})}, r"reserved has unit -1, outside the"),
+        ({"vocab_size": 4, "stop_tokens": frozenset({4})}, r"stop_tokens has token 4, outside the"),
+        ({"vocab_size": 4, "reserved": frozenset({-1})}, r"reserved has token -1, outside the"),
     ],
 )
 def test_text_steps_outside_their_vocabulary(given: dict[str, Any], message: str) -> None:

@@ -67,13 +67,13 @@ def test_a_task_that_the_checkpoint_lacks() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"start": 60}, r"WhisperSteps has unit 60, outside the vocabulary of 60"),
-        ({"stop_tokens": frozenset({99})}, r"WhisperSteps has unit 99"),
-        ({"languages": (("<|en|>", 70),)}, r"WhisperSteps has unit 70"),
-        ({"tasks": (("transcribe", -2),)}, r"WhisperSteps has unit -2"),
-        ({"no_timestamps": 61}, r"WhisperSteps has unit 61"),
-        ({"forced": (None, 64)}, r"WhisperSteps has unit 64"),
-        ({"context": 1}, r"context must hold a prompt and a unit, got 1"),
+        ({"start": 60}, r"WhisperSteps has token 60, outside the vocabulary of 60"),
+        ({"stop_tokens": frozenset({99})}, r"WhisperSteps has token 99"),
+        ({"languages": (("<|en|>", 70),)}, r"WhisperSteps has token 70"),
+        ({"tasks": (("transcribe", -2),)}, r"WhisperSteps has token -2"),
+        ({"no_timestamps": 61}, r"WhisperSteps has token 61"),
+        ({"forced": (None, 64)}, r"WhisperSteps has token 64"),
+        ({"context": 1}, r"context must hold a prompt and a token, got 1"),
     ],
 )
 def test_layouts_that_cant_be(change: dict[str, object], message: str) -> None:

@@ -19,7 +19,7 @@ RESULTS = {
     "ordinary": "equal, left to transformers' own loop",
     "refused": "refused in a line",
     "raised": "raised by transformers, and so here",
-    "tie": "ties: the two best units closer than 1e-3",
+    "tie": "ties: the two best tokens closer than 1e-3",
     "different": "other than transformers'",
     "not refused": "answered where transformers raises",
     "raw error": "raw errors",

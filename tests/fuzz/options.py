@@ -203,7 +203,7 @@ def _table(kind: Kind, name: str) -> dict[str, tuple[float, Draw]]:
 
 
 def _mode(d: Drawing, name: str) -> tuple[str, dict[str, Any]]:
-    """How units are drawn, and the options that say so."""
+    """How tokens are drawn, and the options that say so."""
     mode = d.random.choices(["greedy", "cold", "keyed"], [7, 2, 2])[0]
     if mode == "greedy":
         return mode, d.one(
@@ -231,7 +231,7 @@ def drawn(random: Random, name: str, kind: Kind, prompt: int) -> tuple[str, dict
         prompt: positions of its prompt.
 
     Returns:
-        "greedy", "cold" (sampled, where only one unit is likely) or "keyed" (by a seed), and what
+        "greedy", "cold" (sampled, where only one token is likely) or "keyed" (by a seed), and what
         `generate` is given beside the inputs.
     """
     d = Drawing(random, kind, prompt)

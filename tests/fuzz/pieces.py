@@ -18,7 +18,7 @@ from tests.modalities import tiny as whisper
 
 
 class Counting(LogitsProcessor):
-    """Has a memory: each call forbids another unit."""
+    """Has a memory: each call forbids another token."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -40,7 +40,7 @@ class NotTwice(LogitsProcessor):
 
 
 class Remembering(LogitsProcessor):
-    """Looks at its own last answer: the best unit of the step before is worth less now."""
+    """Looks at its own last answer: the best token of the step before is worth less now."""
 
     def __init__(self) -> None:
         self.best: Tensor | None = None
@@ -62,7 +62,7 @@ class ByWidth(LogitsProcessor):
 
 
 class Recording(LogitsProcessor):
-    """Keeps what a unit was chosen from; changes nothing."""
+    """Keeps what a token was chosen from; changes nothing."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[list[int], Tensor]] = []
@@ -74,7 +74,7 @@ class Recording(LogitsProcessor):
 
 
 class AfterSeven(StoppingCriteria):
-    """A row ends behind a unit that 7 divides."""
+    """A row ends behind a token that 7 divides."""
 
     def __call__(self, ids: Tensor, scores: Any, **more: Any) -> Tensor:
         return ids[:, -1] % 7 == 0

@@ -27,7 +27,7 @@ from .pieces import Recording, Streamer
 
 ROOT = Path(__file__).parents[2]
 TIE = 1e-3
-"""Two units whose logits are closer than that are a tie, in float32."""
+"""Two tokens whose logits are closer than that are a tie, in float32."""
 PATIENCE_S = 60
 FAILURES = ("different", "raw error", "not refused")
 
@@ -242,7 +242,7 @@ def _tolerance(asked: Question) -> float:
 
 
 def _gap(asked: Question, how: Way, want: Any, got: Any) -> float | None:
-    """The gap between the two best units where two answers part, None where it is no tie."""
+    """The gap between the two best tokens where two answers part, None where it is no tie."""
     where = first_difference(want, got)
     if where is None or asked.mode == "keyed":
         return None

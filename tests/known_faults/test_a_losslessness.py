@@ -46,7 +46,7 @@ def test_A1_a_list_of_end_units(drafter: str) -> None:
 
 @with_three
 def test_A2_end_units_in_the_prompt_are_not_copied(drafter: str) -> None:
-    """An n-gram before an end unit in the previous text must not end or prolong anything."""
+    """An n-gram before an end token in the previous text must not end or prolong anything."""
     prompt = torch.tensor([PREVIOUS, 4, 53, 56, EOS, 7, 9])
     made = equal(shared(), drafter, 3, prompt_ids=prompt)
     assert made.report.tokens > 3

@@ -19,7 +19,7 @@ from tests.modalities.tiny import features, shared
 
 @pytest.mark.parametrize("drafter", ["other-seed", "hypothesis-right"])
 def test_B1_B2_draft_laws_are_the_ones_drawn_from(drafter: str) -> None:
-    """Real draft laws in the ratio; one-hot where the draft is deterministic."""
+    """Real draft distributions in the ratio; one-hot where the draft is deterministic."""
     sequences, reports = drawn(drafter, 2, None)
     assert sum(report.proposed for report in reports) > DRAWS
     assert g_statistic(counted(sequences), exact_law().double()) < null_bracket()
@@ -53,7 +53,7 @@ def test_B4_a_warm_drafter_is_not_the_argmax() -> None:
 
 
 def test_B5_a_block_of_two_drafted_units_keeps_its_rows_apart() -> None:
-    """The joint law of three units needs row i for unit i: a shift shows in the third."""
+    """The joint law of three tokens needs row i for token i: a shift shows in the third."""
     sequences, reports = drawn("hypothesis-right", 2, None)
     assert max(max(report.accepted_length_histogram, default=0) for report in reports) == 2
     thirds = counted(sequences).view(4, 4, 4).sum((0, 1))

@@ -46,7 +46,7 @@ class Told:
 
     Args:
         tokens: what it will say.
-        change: (place of the first drafted unit, what is right there) to what is drafted.
+        change: (place of the first drafted token, what is right there) to what is drafted.
     """
 
     name = "told"
@@ -125,7 +125,7 @@ def test_C7_the_row_behind_the_last_draft_is_masked(gamma: int, mask: str) -> No
 
 
 def turning(at: int, right: list[int]) -> list[int]:
-    """One right unit, then a turn where none is, and units of the region that it would begin."""
+    """One right token, then a turn where none is, and tokens of the region that it would begin."""
     if len(right) < 2 or right[1] == bed.START:
         return right
     return [right[0], bed.START, *[bed.BASE + i * bed.CODES for i in range(7)], bed.END, 3]
@@ -139,7 +139,7 @@ class Log(list[tuple[int, int | None]]):
 
 
 class Watched(Regions):
-    """Notes (units read, slot that is due) of each call."""
+    """Notes (tokens read, slot that is due) of each call."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -121,7 +121,7 @@ def test_D11_two_streams_read_in_turn(tmp_path: object) -> None:
 
 @with_three
 def test_D12_positions_of_a_block_are_those_of_a_full_forward(drafter: str) -> None:
-    """Teacher forcing over the whole output gives the same units."""
+    """Teacher forcing over the whole output gives the same tokens."""
     made = speculated(shared(), drafter, 4, suppress_tokens=None, begin_suppress_tokens=None)
     ids = emitted(made.sequences)[: CONTEXT - 4]
     prompt = [START, 51, 53, 56]

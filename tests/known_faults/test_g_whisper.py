@@ -120,7 +120,7 @@ def test_G8_thresholds_that_all_fail_return_the_last_try(drafter: str) -> None:
 
 
 def test_G9_an_empty_transcript_is_one(tmp_path: Path) -> None:
-    """The first unit may be the end; nothing is put in its place."""
+    """The first token may be the end; nothing is put in its place."""
     model = tiny(5, says={"begin_suppress_tokens": None})
     with torch.no_grad():  # the end mark wins at once
         model.get_output_embeddings().weight[EOS] = 5

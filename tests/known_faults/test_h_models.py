@@ -255,7 +255,7 @@ def test_H7_a_length_that_is_no_multiple_of_seven_has_whole_frames(length: int) 
 
 
 class Scripted(LogitsProcessor):
-    """Whatever a model would say, it says these units behind its prompt."""
+    """Whatever a model would say, it says these tokens behind its prompt."""
 
     def __init__(self, prompt: int, tokens: Sequence[int]) -> None:
         self._prompt, self._tokens = prompt, tokens

@@ -169,7 +169,7 @@ def test_D11_one_loop_serves_one_request_after_the_other(name: str, kind: str) -
 
 @pytest.mark.parametrize("name", [*GRIDS, "paligemma"])
 def test_D12_F7_positions_are_those_of_a_full_forward(name: str) -> None:
-    """Teacher forcing over the whole output, no cache: the same units (F7: PaliGemma)."""
+    """Teacher forcing over the whole output, no cache: the same tokens (F7: PaliGemma)."""
     for case in ("images", "long"):
         with decoding(name, given(name, case), twin_of(name)) as (session, _):
             session.run()
@@ -275,7 +275,7 @@ def test_F5_a_literal_placeholder_in_the_text_is_named(case: str, kind: str) -> 
 
 
 class Forced(LogitsProcessor):
-    """The unit at a position is a given one."""
+    """The token at a position is a given one."""
 
     def __init__(self, position: int, token: int) -> None:
         self.position, self.token = position, token

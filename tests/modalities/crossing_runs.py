@@ -89,7 +89,7 @@ def prompt_length(name: str, case: str | None = None) -> int:
 
 
 def wrong(tokens: Sequence[int]) -> list[int]:
-    """A unit wrong, one too many."""
+    """A token wrong, one too many."""
     changed = list(tokens)
     changed[2:3] = [changed[2] ^ 1]
     changed.insert(6, 9)
@@ -151,7 +151,7 @@ def target_of(name: str, case: str | None = None) -> Iterator[tuple[Any, Tensor]
 
 @torch.no_grad()
 def without_cache(name: str, case: str | None, tokens: Sequence[int]) -> Tensor:
-    """Rows behind a prompt and each of some units: a whole forward that remembers nothing."""
+    """Rows behind a prompt and each of some tokens: a whole forward that remembers nothing."""
     prepared = prepared_for(name, case, 30)
     ids = torch.cat([prepared.input_ids, torch.tensor([list(tokens)])], 1)
     names = ["attention_mask", "encoder_outputs"]

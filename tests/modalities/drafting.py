@@ -15,7 +15,7 @@ GAMMAS: tuple[int | str, ...] = ("adaptive", 0, 1, 3, 4, 40)
 
 
 def with_errors(ids: Sequence[int]) -> list[int]:
-    """A unit wrong, one too many and one missing: what a recogniser's transcript is like."""
+    """A token wrong, one too many and one missing: what a recogniser's transcript is like."""
     changed = list(ids)
     if len(changed) > 8:
         changed[2] = (changed[2] + 1) % EOS

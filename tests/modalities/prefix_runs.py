@@ -47,7 +47,7 @@ def given(name: str, case: str = "image", seed: int = 0) -> dict[str, Tensor]:
 
 
 def emitted(sequences: Tensor, prompt: Given) -> list[int]:
-    """The only row's units behind its prompt."""
+    """The only row's tokens behind its prompt."""
     return [int(token) for token in sequences[0, prompt["input_ids"].shape[1] :]]
 
 
@@ -64,7 +64,7 @@ def said(name: str, case: str = "image") -> tuple[int, ...]:
 
 
 def wrong(tokens: Sequence[int]) -> list[int]:
-    """A unit wrong, one too many."""
+    """A token wrong, one too many."""
     changed = list(tokens)
     changed[2] = WORDS[0] if changed[2] != WORDS[0] else WORDS[1]
     changed.insert(6, WORDS[2])
@@ -104,7 +104,7 @@ def decoding(
         prompt: its inputs.
         draft: a drafting model, which drafts on however unsure it is; or what makes a kind of
             drafter for a checkpoint.
-        gamma: units drafted per round.
+        gamma: tokens drafted per round.
         tokens: its length.
     """
     checkpoint = Checkpoint.of(model_of(name), packed=False)
@@ -133,7 +133,7 @@ def target_of(name: str, prompt: Given, model: Any = None) -> Iterator[tuple[Any
 
 
 def without_cache(name: str, prompt: Given, tokens: Sequence[int], model: Any = None) -> Tensor:
-    """Rows behind a prompt and each of some units: a whole forward that remembers nothing."""
+    """Rows behind a prompt and each of some tokens: a whole forward that remembers nothing."""
     behind = torch.tensor([list(tokens)])
     longer = {"input_ids": torch.cat([prompt["input_ids"], behind], 1)}
     longer["attention_mask"] = torch.ones_like(longer["input_ids"])

@@ -42,7 +42,7 @@ def watched() -> Iterator[list[int]]:
     """While this is open, drafters may change nothing in a target's memory.
 
     Yields:
-        How many units each proposal held.
+        How many tokens each proposal held.
     """
     real, proposed = Session._propose, list[int]()
 

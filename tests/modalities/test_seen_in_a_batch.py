@@ -28,7 +28,7 @@ from .tiny_prefix import inputs
 
 
 class ByWidth(LogitsProcessor):
-    """Makes a unit likelier by how wide the batch is."""
+    """Makes a token likelier by how wide the batch is."""
 
     def __call__(self, ids: Tensor, scores: Tensor) -> Tensor:
         scores = scores.clone()
@@ -140,7 +140,7 @@ def test_one_prompt_for_several_recordings_fails_as_in_transformers() -> None:
 
 
 class AfterSeven(StoppingCriteria):
-    """A row ends behind a unit that 7 divides."""
+    """A row ends behind a token that 7 divides."""
 
     def __call__(self, ids: Tensor, scores: Any, **more: Any) -> Tensor:
         return ids[:, -1] % 7 == 0

@@ -1,4 +1,4 @@
-"""A streamer gets what `generate` gives one: the prompt, units, the end; wherever it was given."""
+"""A streamer gets what `generate` gives one: the prompt, tokens, the end; wherever it was given."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_of_our_own_generate(name: str) -> None:
 
 @pytest.mark.parametrize("name", SEVERAL)
 def test_of_several_rows(name: str) -> None:
-    """It gets a unit of every row at once, which is the library's business."""
+    """It gets a token of every row at once, which is the library's business."""
     want, make_options = expected(SEVERAL[name]), SEVERAL[name][1]
     theirs, mine = Notes(), Notes()
     loop = mmspec.custom_generate("ngram", streamer=mine)

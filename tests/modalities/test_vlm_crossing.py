@@ -281,7 +281,7 @@ def test_what_lies_behind_the_length_is_never_read(name: str) -> None:
 
 @every_family
 def test_a_copy_of_the_target_is_accepted_whole(name: str) -> None:
-    """No unit of eleven is rejected; every round but the last says four and one more."""
+    """No token of eleven is rejected; every round but the last says four and one more."""
     rounds = watched(name).rounds
     assert [len(round.proposal) for round in rounds] == [4, 4, 0]
     assert [len(round.emitted) for round in rounds] == [5, 5, 1]
@@ -316,7 +316,7 @@ def test_towers_run_once_for_each_model(name: str) -> None:
 # Rows of blocks
 
 UNSAID = [13, 41, 20, 58, 29, 55, 16]
-"""Some units; whether a model would say them doesn't matter."""
+"""Some tokens; whether a model would say them doesn't matter."""
 
 
 @every_case
@@ -348,7 +348,7 @@ def test_the_last_unit_of_a_block_moves_no_earlier_row(name: str) -> None:
 
 @every_family
 def test_branches_of_a_tree_are_scored_as_chains(name: str) -> None:
-    """Behind one unit two branches of three: [0, [1, 2, 3], [4, 5, 6]]."""
+    """Behind one token two branches of three: [0, [1, 2, 3], [4, 5, 6]]."""
     parents = [-1, 0, 1, 2, 0, 4, 5]
     with target_of(name) as (target, _):
         assert target.takes_trees == (name in TAKE_TREES)
@@ -428,7 +428,7 @@ def test_a_decoder_without_an_adapter_is_named() -> None:
 
 
 def test_computed_positions_count_no_pads() -> None:
-    """TrOCR with sinusoidal positions, where the pad is a unit that comes up all the time."""
+    """TrOCR with sinusoidal positions, where the pad is a token that comes up all the time."""
     encoder = hf.DeiTConfig(**VIT, hidden_size=16)
     decoder = hf.TrOCRConfig(
         vocab_size=6,

@@ -43,7 +43,7 @@ _twins: dict[str, Any] = {}
 
 
 def twin_of(name: str) -> Any:
-    """Another object that says the same: every unit that it drafts is kept, if it sees the same."""
+    """Another object that says the same: every draft of it is kept, if it sees the same."""
     if name not in _twins:
         _twins[name] = copy.deepcopy(model_of(name))
     return _twins[name]
@@ -193,7 +193,7 @@ def test_the_first_layers_look_through_the_targets_memory(name: str) -> None:
 
 
 def behind(name: str, places: Sequence[int] | None, case: str = "image") -> tuple[Any, Tensor]:
-    """A target that has read some places of its prompt, and the law behind three more units."""
+    """A target that has read some places of its prompt, and the law behind three more tokens."""
     model = model_of(name)
     prepared = prepare(model, given_to(name, case), max_new_tokens=8)
     opened = Checkpoint.of(model).family.open(prepared, packed=False)
@@ -203,7 +203,7 @@ def behind(name: str, places: Sequence[int] | None, case: str = "image") -> tupl
 
 
 def hidden_from_all(name: str, left_out: Sequence[int], case: str = "image") -> Tensor:
-    """The same law where the whole prompt was read, but nobody looked at some places."""
+    """The same distribution where the whole prompt was read, but nobody looked at some places."""
     model = model_of(name)
     opened, read = (
         Checkpoint.of(model).family.open,

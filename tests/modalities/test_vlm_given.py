@@ -80,7 +80,7 @@ class TestEmbeddings:
 
 
 class NeverTheNth(LogitsProcessor):
-    """Forbids another unit at every step."""
+    """Forbids another token at every step."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -93,7 +93,7 @@ class NeverTheNth(LogitsProcessor):
 
 
 class StopAfter(StoppingCriteria):
-    """Ends an output at a number of units; a lock can't be copied."""
+    """Ends an output at a number of tokens; a lock can't be copied."""
 
     def __init__(self, steps: int, lock: Any = None) -> None:
         self.left, self.lock = steps, lock

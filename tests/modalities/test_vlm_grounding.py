@@ -1,4 +1,4 @@
-"""What each unit of an answer owes to the images: against the model's own forward pass."""
+"""What each token of an answer owes to the images: against the model's own forward pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .tiny_prefix import inputs, tiny
 model_of = functools.cache(tiny)
 
 IDS = [5, 60, 7, 31]
-"""Some units; it doesn't matter who said them."""
+"""Some tokens; it doesn't matter who said them."""
 
 
 def shown(given: dict[str, Tensor], value: float) -> dict[str, Tensor]:
@@ -33,7 +33,7 @@ def drops(name: str, seen: dict[str, Tensor], unseen: dict[str, Tensor]) -> tupl
 
 @torch.no_grad()
 def log_probs(model: Any, given: dict[str, Tensor]) -> Tensor:
-    """Of each unit, from one pass over prompt and units."""
+    """Of each token, from one pass over prompt and tokens."""
     ids, count = given["input_ids"], len(IDS)
     behind = {
         name: torch.cat([value, value.new_full((1, count), name == "attention_mask")], 1)

@@ -299,7 +299,7 @@ def test_what_lies_behind_the_length_is_never_read(name: str) -> None:
 
 @every_family
 def test_a_copy_of_the_target_is_accepted_whole(name: str) -> None:
-    """No unit of twelve is rejected; every round but the last says four and one more."""
+    """No token of twelve is rejected; every round but the last says four and one more."""
     rounds = watched(name).rounds
     assert [len(round.proposal) for round in rounds] == [4, 4, 1]
     assert [len(round.emitted) for round in rounds] == [5, 5, 2]
@@ -323,7 +323,7 @@ def test_a_model_is_left_as_it_was(name: str) -> None:
 
 
 UNSAID = [WORDS[0] + step for step in (5, 33, 12, 60, 21, 47, 8)]
-"""Some units; whether a model would say them doesn't matter."""
+"""Some tokens; whether a model would say them doesn't matter."""
 
 
 @every_family
@@ -356,7 +356,7 @@ def test_the_last_unit_of_a_block_moves_no_earlier_row(name: str) -> None:
 
 @every_family
 def test_branches_of_a_tree_are_scored_as_chains(name: str) -> None:
-    """Behind one unit two branches of three: [0, [1, 2, 3], [4, 5, 6]]."""
+    """Behind one token two branches of three: [0, [1, 2, 3], [4, 5, 6]]."""
     parents = [-1, 0, 1, 2, 0, 4, 5]
     with target_of(name, given(name, "long")) as (target, _):
         assert target.takes_trees

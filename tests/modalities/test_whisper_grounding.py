@@ -1,4 +1,4 @@
-"""What a window's units owe to the audio: against the slow definition, and what it costs."""
+"""What a window's tokens owe to the audio: against the slow definition, and what it costs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def looked(
 
 
 def slow_log_probs(model: Any, mel: Tensor, ids: Sequence[int]) -> list[float]:
-    """One full forward without any cache per unit, the law of the next one each."""
+    """One full forward without any cache per token, the distribution of the next one each."""
     found = []
     for index, token in enumerate(ids):
         read = torch.tensor([[*PROMPT, *ids[:index]]])

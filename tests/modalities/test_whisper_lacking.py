@@ -89,7 +89,7 @@ def test_a_decoder_without_an_encoder_only_drafts() -> None:
 @pytest.mark.parametrize("length", [5, 8, 13])
 @pytest.mark.parametrize("timestamps", [False, True])
 def test_what_looks_like_padding_goes_as_in_generate(length: int, timestamps: bool) -> None:
-    """It counts pads anywhere, and takes away so many units at the end."""
+    """It counts pads anywhere, and takes away so many tokens at the end."""
     asked = {"language": "en", "max_new_tokens": length}
     of_generate = {**asked, "return_timestamps": timestamps}
     said = generated(tiny(3), **of_generate)[0].tolist()

@@ -13,7 +13,7 @@ from mmspec.factorizations import Segment
 from mmspec.modalities.whisper.merge import Merged, Piece, common_run, merge
 
 FIRST_TIME = 1000
-"""Units from here on are time marks of 20 ms."""
+"""Tokens from here on are time marks of 20 ms."""
 
 CHUNK_S, OVERLAP_S = 10.0, 2.5
 
@@ -31,7 +31,7 @@ def text_of(merged: Merged) -> list[int]:
 
 
 def spoken(seed: int, count: int = 80, alike: int = 900) -> list[tuple[float, int]]:
-    """Units of a recording with the second at which each is said: some rush, some rest."""
+    """Tokens of a recording with the second at which each is said: some rush, some rest."""
     draw, second, said = random.Random(seed), 0.0, []
     for _ in range(count):
         second += draw.choice([0.2, 0.25, 0.3, 0.6])
@@ -56,7 +56,7 @@ def heard(
 ) -> list[Piece]:
     """What good ears make of it chunk by chunk, with words', segments' or no times.
 
-    With `errors`, a third of what is in overlaps is another unit, missing, or there twice.
+    With `errors`, a third of what is in overlaps is another token, missing, or there twice.
     """
     pieces = []
     for start, end in spans(said[-1][0] + 0.5):
@@ -106,7 +106,7 @@ KINDS = ("words", "segments", "none")
 class TestTheRun:
     @pytest.mark.parametrize("seed", range(40))
     def test_it_is_transformers_own(self, seed: int) -> None:
-        """Few different units, so that there are many likenesses to choose between."""
+        """Few different tokens, so that there are many likenesses to choose between."""
         draw = random.Random(seed)
         sequences = [
             [draw.randrange(4) for _ in range(draw.randrange(1, 12))]

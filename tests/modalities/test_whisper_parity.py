@@ -89,7 +89,7 @@ SCENARIOS = {
     "eager-attention": Scenario(of("eager"), EN_),
     "nothing-suppressed": Scenario(of("free"), EN_),
     "config-length": Scenario(of("short-length"), EN_),
-    "several-end-units": Scenario(of("two-ends"), EN_),
+    "several-end-tokens": Scenario(of("two-ends"), EN_),
     "max-new-tokens": Scenario(options={**EN_, "max_new_tokens": 13}),
     "repetition-penalty": Scenario(options={**EN_, "repetition_penalty": 1.4}),
     "no-repeat-ngram": Scenario(options={**EN_, "no_repeat_ngram_size": 2}),

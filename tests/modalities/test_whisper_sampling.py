@@ -53,7 +53,7 @@ def test_seeded_ids_are_the_same_for_every_gamma(drafter: str, gamma: int | str)
 
 
 def test_same_weights_and_noise_are_accepted_whole() -> None:
-    """A drafter that draws with the target's noise from the target's law can't miss."""
+    """A drafter that draws with the target's noise from the target's distribution can't miss."""
     model = shared(5)
     made = mmspec.generate(model, features(), draft=model, seed=3, gamma=4, **WARM)
     for report in made.reports:
@@ -134,14 +134,14 @@ def exact_law() -> Tensor:
 
 
 def g_statistic(counts: Tensor, law: Tensor) -> float:
-    """2 Σ n log(n / expected): large where the counts don't fit the law."""
+    """2 Σ n log(n / expected): large where the counts don't fit the distribution."""
     seen = counts > 0
     return float(2 * (counts[seen] * (counts[seen] / (counts.sum() * law[seen])).log()).sum())
 
 
 @functools.cache
 def null_bracket() -> float:
-    """What true draws of the law reach at most."""
+    """What true draws of the distribution reach at most."""
     generator = torch.Generator().manual_seed(1)
     law, worst = exact_law(), 0.0
     for _ in range(400):
@@ -178,7 +178,7 @@ def drawn(drafter: str, gamma: int, seed: int | None) -> tuple[Tensor, tuple[Any
 
 
 def test_the_law_of_seeded_rows_is_the_targets() -> None:
-    """Unseeded ones, over draft laws and one-hot drafts: known_faults/test_b_distribution.py."""
+    """Unseeded ones, over draft laws and one-hot drafts: known_faults/test_b_law.py."""
     sequences, reports = drawn("other-seed", 2, 5)
     assert sum(report.proposed for report in reports) > DRAWS
     assert g_statistic(counted(sequences), exact_law()) < null_bracket()
@@ -202,7 +202,7 @@ def test_a_planted_bias_would_be_seen() -> None:
 
 
 def test_neighbouring_rows_are_independent() -> None:
-    """Seeded rows with one prompt: the pair's law is the product."""
+    """Seeded rows with one prompt: the pair's distribution is the product."""
     sequences, _ = drawn("other-seed", 2, 5)
     firsts = sequences[:, 0].tolist()
     table = torch.zeros(len(ALLOWED), len(ALLOWED), dtype=torch.double)

@@ -26,10 +26,10 @@ BLOCKS: list[tuple[list[int], int, list[int] | None]] = [
     ([4, 9, 9, 44, 3, 2], 2, [-1, 0, 0, 2, -1, 4]),
     ([12, 13], 0, None),
 ]
-"""(units, rows wanted, shape) of one target each."""
+"""(tokens, rows wanted, shape) of one target each."""
 
 READ = (0, 3, 5, 1)
-"""Units that each target has read behind its prompt."""
+"""Tokens that each target has read behind its prompt."""
 
 
 def opened(model: Any, packed: bool) -> list[DecoderTarget]:
@@ -84,7 +84,7 @@ def test_rows_of_one_decoder_take_one_forward(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(layer, "forward", counted)
     asked = passes(targets)
     asked[0].run_batched(asked)
-    assert seen == [sum(len(ids) for ids, _, _ in BLOCKS)], "one row of units, nothing padded"
+    assert seen == [sum(len(ids) for ids, _, _ in BLOCKS)], "one row of tokens, nothing padded"
     for target in targets:
         target.close()
 

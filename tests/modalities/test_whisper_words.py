@@ -274,7 +274,7 @@ class TestPlaces:
         assert found == want  # the last one begins no earlier than what was before it ends
 
     def test_every_unit_needs_a_span(self) -> None:
-        with pytest.raises(ValueError, match="found 1 spans for 2 units"):
+        with pytest.raises(ValueError, match="found 1 spans for 2 tokens"):
             within_segments([Segment(0.0, 1.0, (1, 2))], [(0.0, 0.1)])
 
 

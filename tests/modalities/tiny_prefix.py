@@ -1,7 +1,8 @@
 """Tiny models of the families that read an image or a sound as a prefix, with random weights.
 
 The models are the library's own classes, `inputs` makes what a family's processor would make. The
-weights are drawn wide, as in `tiny.py`: else every output is one unit over and over, or a near tie.
+weights are drawn wide, as in `tiny.py`: else every output is one token over and over, or a near
+tie.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def guided(kind: str) -> Any:
     processors = [ClassifierFreeGuidanceLogitsProcessor(3.0)]
     plain = ordinary(given, processors=processors)
     run = decode(given, kind, 4, processors=processors, said=plain.frames)
-    expect(run.frames == plain.frames, "what was verified isn't the guided law")
+    expect(run.frames == plain.frames, "what was verified isn't the guided distribution")
     return run
 
 
@@ -164,7 +164,7 @@ def a_session_over_a_chain_has_the_targets_law() -> None:
     given, drafting = small_case(True, GAP), law_of(True, GAP, likely=1)
     for rule in ("frame", "token"):
         law, _ = law_of_sessions(given, lambda: model(drafting, given.prompt), 1, rule)
-        expect(distance(law, law_of_rows(given)) < 1e-12, "frames have another law")
+        expect(distance(law, law_of_rows(given)) < 1e-12, "frames have another distribution")
 
 
 def heads_are_right_where_they_know() -> None:
@@ -193,7 +193,7 @@ def nothing_is_drawn_from_no_law() -> None:
             except ModelError as error:
                 expect(f"at position {frame}:" in str(error), "another frame is named")
             else:
-                expect(False, "a code was drawn from scores that are no law")
+                expect(False, "a code was drawn from scores that are no distribution")
 
 
 CHECKS: list[Check] = [
@@ -388,7 +388,7 @@ def frames_handed_on_before_they_are_cut(patch: Patch) -> None:
 
 
 def laws_of_the_draft_not_asked_for(patch: Patch) -> None:
-    """Frames that weren't drafted are weighed by the laws behind those that were."""
+    """Frames that weren't drafted are weighed by the distributions behind those that were."""
     real = FrameSampler._scored
 
     def mutant(self: Any, rows: Tensor, proposal: Any, prefix: FramePrefix) -> Any:
@@ -454,15 +454,15 @@ MUTANTS: list[Mutant] = [
     (draft_state_not_rolled_back, a_drafter_follows_the_committed_frames, "kept what was"),
     (end_in_any_codebook, ends_are_where_the_order_has_them, "in another row"),
     (end_before_the_late_codebooks, ends_are_where_the_order_has_them, "in another row"),
-    (blocks_without_guidance, the_guided_law_is_verified, "isn't the guided law"),
-    (halves_exchanged, the_guided_law_is_verified, "isn't the guided law"),
+    (blocks_without_guidance, the_guided_law_is_verified, "isn't the guided distribution"),
+    (halves_exchanged, the_guided_law_is_verified, "isn't the guided distribution"),
     (drafts_without_guidance, a_guided_copy_is_accepted, "copy was rejected"),
     (proposals_handed_on, only_committed_frames_are_handed_on, "uncommitted frame"),
     (frames_handed_on_before_they_are_cut, only_committed_frames_are_handed_on, "uncommitted"),
     (
         laws_of_the_draft_not_asked_for,
         a_session_over_a_chain_has_the_targets_law,
-        "another law",
+        "another distribution",
     ),
     (heads_one_frame_late, heads_are_right_where_they_know, "another frame"),
     (lookup_one_frame_late, lookup_finds_the_latest_continuation, "a frame off"),

@@ -62,7 +62,7 @@ from .catching import test_the_real_code_passes as test_the_real_code_passes
 LONG = len(PROMPT) + 20
 KINDS = ("perfect", "noisy", "ngram", "hypothesis")
 RUNS = 150
-"""Draws of a unit whose share is looked at: five deviations are 0.18."""
+"""Draws of a token whose share is looked at: five deviations are 0.18."""
 
 # The checks.
 
@@ -112,7 +112,7 @@ def a_copy_is_accepted_and_fed_once() -> None:
     model: Any = drafter.model
     fed = [token for block in model.blocks for token in block]
     expect(run.tally.accepted == run.tally.proposed > 0, "a copy of the target was rejected")
-    expect(fed == list(run.session.prefix.ids)[: len(fed)], "the drafter was fed other units")
+    expect(fed == list(run.session.prefix.ids)[: len(fed)], "the drafter was fed other tokens")
 
 
 def a_drafter_follows_the_committed_prefix() -> None:
@@ -183,7 +183,7 @@ def stops_are_where_ordinary_decoding_stops() -> None:
         stop = ordinary(law, max_length=LONG).ids[offset]
         plain = ordinary(law, max_length=LONG, stop_tokens=[stop])
         run = decode(law, perfect(law), 4, max_length=LONG, stop_tokens=[stop])
-        expect(run.ids == plain.ids, "the output goes on behind a stop unit")
+        expect(run.ids == plain.ids, "the output goes on behind a stop token")
 
 
 def the_limit_holds() -> None:
@@ -197,7 +197,7 @@ def the_limit_holds() -> None:
             expect(target.state.length + len(ids) < limit, "a block reaches past the limit")
 
         run.target.fault = within
-        expect(len(run.session.run()) == room, "more units than the limit")
+        expect(len(run.session.run()) == room, "more tokens than the limit")
 
 
 def seeded_ids_are_the_same_for_every_drafter() -> None:
@@ -283,7 +283,7 @@ def padding_is_never_drawn() -> None:
 
     drafter.propose = noting  # type: ignore[method-assign]
     decode(law, drafter, 3, max_length=LONG)
-    expect(bool(asked) and max(asked) < V - 3, "a drafter drew a unit that it doesn't have")
+    expect(bool(asked) and max(asked) < V - 3, "a drafter drew a token that it doesn't have")
 
 
 class Attentive(Drafter):
@@ -332,7 +332,7 @@ def a_switch_draws_by_the_targets_law() -> None:
         seen[run.ids[0]] += 1
     share, expected = seen[2] / RUNS, float(law([]).softmax(-1)[2])
     bound = 5 * (expected * (1 - expected) / RUNS) ** 0.5
-    expect(abs(share - expected) < bound, f"unit 2 was drawn in {share:.0%} of all runs")
+    expect(abs(share - expected) < bound, f"token 2 was drawn in {share:.0%} of all runs")
 
 
 CHECKS: list[Check] = [
@@ -623,7 +623,7 @@ MUTANTS: list[Mutant] = [
     (prompts_last_token_fed_twice, greedy_ids_are_ordinary, "ids differ"),
     (verification_without_the_prefix_state, greedy_ids_are_ordinary, "ids differ"),
     (accepted_units_replayed_one_by_one, forwards_are_rounds, "more target forwards"),
-    (draft_state_advanced_twice, a_copy_is_accepted_and_fed_once, "rejected|fed other units"),
+    (draft_state_advanced_twice, a_copy_is_accepted_and_fed_once, "rejected|fed other tokens"),
     (draft_state_not_rolled_back, a_drafter_follows_the_committed_prefix, "kept what was"),
     (
         processors_at_the_committed_prefix_only,
@@ -634,8 +634,8 @@ MUTANTS: list[Mutant] = [
     (rollback_clamped, rollback_is_strict, "out of bounds"),
     (rollback_one_short, greedy_ids_are_ordinary, "ids differ"),
     (stop_check_on_the_last_unit_only, stops_are_where_ordinary_decoding_stops, "behind a stop"),
-    (bonus_not_counted_in_the_limit, the_limit_holds, "past the limit|more units"),
-    (draft_as_long_as_the_room, the_limit_holds, "past the limit|more units"),
+    (bonus_not_counted_in_the_limit, the_limit_holds, "past the limit|more tokens"),
+    (draft_as_long_as_the_room, the_limit_holds, "past the limit|more tokens"),
     (processors_shared_with_the_drafter, memories_hold_what_was_committed, "memory|remembers"),
     (memory_not_restored, memories_hold_what_was_committed, "memory|remembers"),
     (memory_copied_by_reference, memories_hold_what_was_committed, "memory|remembers"),
@@ -656,7 +656,7 @@ MUTANTS: list[Mutant] = [
     (last_branch_wins, trees_emit_ordinary_ids, "a tree changed"),
     (only_the_proposer_is_told, a_switch_tells_everybody_the_truth, "wasn't told"),
     (all_are_told_what_the_proposer_is, a_switch_tells_everybody_the_truth, "never drafted"),
-    (turn_by_what_was_drafted, a_switch_draws_by_the_targets_law, "unit 2 was drawn"),
+    (turn_by_what_was_drafted, a_switch_draws_by_the_targets_law, "token 2 was drawn"),
 ]
 
 

@@ -12,7 +12,7 @@ class ScriptedDrafter(Drafter):
     """Proposes the continuation that a function gives for the committed ids.
 
     Args:
-        script: maps (committed ids, limit) to the units to propose.
+        script: maps (committed ids, limit) to the tokens to propose.
 
     Example:
         >>> import torch

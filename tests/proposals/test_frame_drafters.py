@@ -64,7 +64,7 @@ def test_the_drafting_model_holds_the_committed_frames_after_every_round(
 
 @pytest.mark.parametrize("gamma", [1, 4])
 def test_drafting_costs_one_forward_per_frame_but_for_the_first(gamma: int) -> None:
-    """The law of the first drafted frame is what reading the prompt has left behind."""
+    """The distribution of the first drafted frame is what reading the prompt has left behind."""
     for kind in ("copy", "wrong"):
         run = decode(case("known rows"), kind, gamma)
         prompt = 1

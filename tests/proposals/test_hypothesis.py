@@ -15,13 +15,13 @@ from mmspec.proposals.hypothesis import alignments, tree_of
 from tests.toys import PROMPT, decode, ordinary
 
 WIDE = 400
-"""A vocabulary like a text's: a unit seldom recurs within a few steps."""
+"""A vocabulary like a text's: a token seldom recurs within a few steps."""
 
 LENGTH = 60
 
 
 def text_law(seed: int) -> Callable[[Sequence[int]], Tensor]:
-    """Greedy decoding gives one fixed random text of `LENGTH` units, whatever was fed before."""
+    """Greedy decoding gives one fixed random text of `LENGTH` tokens, whatever was fed before."""
     chance = random.Random(seed)
     text = [chance.randrange(WIDE) for _ in range(LENGTH)]
 
@@ -192,7 +192,7 @@ def test_branches_that_begin_alike_are_proposed_once() -> None:
 
 
 def test_another_word_is_skipped_whole() -> None:
-    """Units 7 and 8 are the halves of one word; the target said another one."""
+    """Tokens 7 and 8 are the halves of one word; the target said another one."""
     drafter = HypothesisDrafter([5, 7, 8, 9], begins=[True, True, False, True])
     prefix = Prefix([1], capacity=16, device=torch.device("cpu"))
     prefix.extend([5, 42])

@@ -1,4 +1,4 @@
-"""A drafting model is fed each committed unit once, in its own vocabulary, within its context."""
+"""A drafting model is fed each committed token once, in its own vocabulary, within its context."""
 
 from __future__ import annotations
 

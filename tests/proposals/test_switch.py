@@ -93,7 +93,7 @@ def never(at: int) -> bool:
 
 
 def play(switch: SwitchDrafter, tokens: int, gamma: int = 4) -> list[tuple[str, int, int]]:
-    """Rounds against `TRUTH`: (whose turn, where it began, units that it emitted)."""
+    """Rounds against `TRUTH`: (whose turn, where it began, tokens that it emitted)."""
     prefix, rounds = Prefix([0], tokens + 64, CPU), []
     while (at := len(prefix.emitted)) < tokens:
         outlook = switch.outlook(prefix)
@@ -275,8 +275,8 @@ class Failing(Member):
         (lambda: Failing("propose"), "OSError: no idea"),
         (lambda: Failing("commit"), "OSError: no idea"),
         (lambda: Failing("outlook", wrong=7), "AttributeError"),
-        (lambda: Failing("propose", wrong=Proposal((V,))), "DraftError: proposed unit 13"),
-        (lambda: Failing("propose", wrong=Proposal((1,) * 9)), "DraftError: proposed 9 units"),
+        (lambda: Failing("propose", wrong=Proposal((V,))), "DraftError: proposed token 13"),
+        (lambda: Failing("propose", wrong=Proposal((1,) * 9)), "DraftError: proposed 9 tokens"),
         (lambda: Failing("propose", wrong=[1]), "AttributeError"),
     ],
 )

@@ -24,7 +24,7 @@ UNITS, CODES, CHAINED, BOOKS = 24, 16, 2, 5
 END = UNITS
 TEXT, OFFSET, TEXT_PAD, INFER = 20, 28, 50, 51
 READS = 10
-"""Positions of a text, and of what a coarse window sees of the semantic units."""
+"""Positions of a text, and of what a coarse window sees of the semantic tokens."""
 COARSE_PAD, COARSE_INFER = UNITS + CHAINED * CODES, UNITS + CHAINED * CODES + 1
 WINDOW, HISTORY, LONGEST = 6, 16, 14
 RATE, UNIT_RATE = 75, 49.9
@@ -195,7 +195,7 @@ def said(
         model: a Bark.
         given: its inputs.
         draft: makes a kind of drafter for a checkpoint; None: nothing is drafted.
-        gamma: units drafted per round.
+        gamma: tokens drafted per round.
         **how: `seed`, `rule`, `earlier` or `streamer` of a request, and options of `generate`.
     """
     return said_by(FAMILY, model, given, draft, gamma, **how)

@@ -62,7 +62,7 @@ def decoder(kind: Any, codebooks: int, channels: int, width: int, layers: int, c
 
 
 def drawn(model: Any, seed: int) -> Any:
-    """The model with every parameter drawn: a law that differs from row to row."""
+    """The model with every parameter drawn: a distribution that differs from row to row."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():

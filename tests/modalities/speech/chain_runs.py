@@ -58,7 +58,7 @@ def said_by(
         model: transformers' model.
         given: its inputs.
         draft: makes a kind of drafter for a checkpoint; None: nothing is drafted.
-        gamma: units drafted per round.
+        gamma: tokens drafted per round.
         **how: of a request (`OF_REQUEST`), the others of `generate`.
     """
     target = SpeechCheckpoint.of(model, packed=how.pop("packed", False), family=family)
@@ -106,6 +106,6 @@ def read_again(
 
 
 def chances(rows: torch.Tensor, ids: Sequence[int]) -> list[float]:
-    """The log-probabilities of units by the rows before them."""
+    """The log-probabilities of tokens by the rows before them."""
     laws = rows.double().log_softmax(-1)
     return [float(law[token]) for law, token in zip(laws, ids, strict=True)]

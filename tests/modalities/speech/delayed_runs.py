@@ -127,8 +127,8 @@ def checkpoint(family: FrameFamily, model: Any) -> SpeechCheckpoint:
 def drawing(seed: int, start: int) -> Iterator[None]:
     """Let transformers' own loop draw by keyed noise, its first row at position `start`.
 
-    The law stays the library's: only where a draw would be made from it, noise decides. So seeded
-    codes can be compared with the library's own.
+    The distribution stays the library's: only where a draw would be made from it, noise decides. So
+    seeded codes can be compared with the library's own.
     """
     positions = itertools.count(start)
 

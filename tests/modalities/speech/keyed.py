@@ -1,7 +1,7 @@
 """transformers' own loop, drawing by keyed noise instead of its stream of random numbers.
 
-Its law stays the library's: only where a draw would be made from it, the noise of the position
-decides. So seeded codes can be compared with the library's own, unit by unit.
+Its distribution stays the library's: only where a draw would be made from it, the noise of the
+position decides. So seeded codes can be compared with the library's own, token by token.
 """
 
 from __future__ import annotations

@@ -96,7 +96,10 @@ def test_a_whole_grid_comes_out() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"approximate": 0.5, "temperature": 0}, "greedy decoding has no law to stay near to"),
+        (
+            {"approximate": 0.5, "temperature": 0},
+            "greedy decoding has no distribution to stay near to",
+        ),
         ({"approximate": 0.5, "seed": 3}, "a seed promises the same codes for every drafter"),
         ({"approximate": 1.5}, "threshold of similar codes: found 1.5, expected -1 to 1"),
         ({"approximate": "much"}, "approximate: found 'much', expected a number"),

@@ -126,7 +126,7 @@ def test_a_probable_end_ends_earlier() -> None:
 
 @pytest.mark.parametrize("gamma", [4, PAST_THE_END])
 def test_the_last_unit_needs_no_position(gamma: int) -> None:
-    """Prompt and output are one longer than the table of positions: the last unit isn't read."""
+    """Prompt and output are one longer than the table of positions: the last token isn't read."""
     model = bed.made(3, longest=30)
     assert model.config.semantic_config.block_size + 1 == bed.READS + 1 + 30
     codes, _, _ = same(model, bed.inputs(0), "copy", gamma)
@@ -309,7 +309,7 @@ def opened(stage: str = "semantic") -> tuple[Any, Tensor, Any]:
 
 
 def rows_without_memory(model: Any, embedded: Tensor, tokens: list[int]) -> Tensor:
-    """Rows behind a prompt and each of some units: one forward that remembers nothing."""
+    """Rows behind a prompt and each of some tokens: one forward that remembers nothing."""
     behind = model.input_embeds_layer(torch.tensor([tokens], dtype=torch.long))
     with torch.no_grad():
         rows = model(inputs_embeds=torch.cat([embedded, behind], 1), use_cache=False).logits[0]
@@ -427,9 +427,12 @@ def broken(part: str, **entries: Any) -> Any:
         ),
         (
             broken("coarse_acoustics", output_vocab_size=50),
-            "says 50 ids; 24 semantic units and 2 codebooks of 16 codes are 56",
+            "says 50 ids; 24 semantic tokens and 2 codebooks of 16 codes are 56",
         ),
-        (broken("told", semantic_config__eos_token_id=99), "unit 99, outside the vocabulary of 28"),
+        (
+            broken("told", semantic_config__eos_token_id=99),
+            "token 99, outside the vocabulary of 28",
+        ),
         (broken("told", semantic_config=None), "has no semantic_config"),
     ],
 )
@@ -449,7 +452,7 @@ def test_a_drafter_of_other_codes_is_named() -> None:
     target, other = SpeechCheckpoint.of(bed.tiny(0), family=FAMILY), bed.made(1)
     other.generation_config.semantic_config["semantic_rate_hz"] = 50
     with pytest.raises(
-        ModelError, match="makes 750/499 frames of a semantic unit, the drafter 3/2"
+        ModelError, match="makes 750/499 frames of a semantic token, the drafter 3/2"
     ):
         ChainDraft(target, other)
 
@@ -547,7 +550,7 @@ def test_requests_side_by_side_are_what_they_are_alone(width: int) -> None:
 
 
 def test_approximate_acceptance_is_refused() -> None:
-    with pytest.raises(OptionError, match="a step decides one unit"):
+    with pytest.raises(OptionError, match="a step decides one token"):
         bed.said(bed.tiny(0), bed.inputs(0), lookup, approximate=object())
 
 

@@ -317,7 +317,7 @@ def test_blocks_are_scored_as_one_by_one_and_rolled_back() -> None:
 
 @torch.no_grad()
 def with_no_memory(model: Any, given: dict[str, Tensor], frames: Sequence[Frame]) -> Tensor:
-    """The library's law behind a prompt and some frames, everything read anew."""
+    """The library's distribution behind a prompt and some frames, everything read anew."""
     ends = given.get("input_values_cutoffs")
     line = model._merge_input_ids_with_input_values(
         given["input_ids"], given.get("input_values"), ends

@@ -73,7 +73,7 @@ def states(seed: int = 0, count: int = COUNT) -> Tensor:
 
 @torch.no_grad()
 def slow(model: Any, state: Tensor, codes: Frame) -> Tensor:
-    """The library's own law behind some codes, read from the start and not remembered."""
+    """The library's own distribution behind some codes, read from the start and not remembered."""
     ids = torch.tensor([[0, *codes]])
     made = model.depth_decoder(ids, backbone_last_hidden_state=state[None], use_cache=False)
     return made.logits[0, -1].float()

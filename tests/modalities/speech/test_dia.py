@@ -149,7 +149,7 @@ def test_a_copy_is_always_right(frames: int, options: Mapping[str, Any]) -> None
 
 
 def test_a_copy_that_drafts_without_guidance_is_wrong_at_times() -> None:
-    """It is judged by the guided law; guidance on one side only would hide that."""
+    """It is judged by the guided distribution; guidance on one side only would hide that."""
     model, told, asked = tiny(0), given("[S1] so be it"), greedy(GUIDED)
     prepared = prepare(model, told, **asked)
     drafter = FAMILY.open_drafter(prepared, twin(0), inputs=told, guided=False)

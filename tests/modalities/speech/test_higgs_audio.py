@@ -406,7 +406,7 @@ def test_a_criterion_is_asked_about_the_row_of_start_marks_too(calls: int) -> No
 
 
 def test_repeated_codes_are_drawn_again_by_the_librarys_law() -> None:
-    """The first code behind a recording has one law in every row of a batch."""
+    """The first code behind a recording has one distribution in every row of a batch."""
     model, told, count = redrawing(0, 12, 1), given(0, 9), 4000
     asked: dict[str, Any] = {
         "max_new_tokens": 1 + BOOKS,

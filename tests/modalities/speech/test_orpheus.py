@@ -285,7 +285,7 @@ UNENDING = {"eos_token_id": bed.VOCAB - 1, "max_new_tokens": 60}
 
 
 class Oracle:
-    """Drafts what the library will say, but for a unit that is wrong here and there."""
+    """Drafts what the library will say, but for a token that is wrong here and there."""
 
     name = "oracle"
 
@@ -518,5 +518,5 @@ def test_requests_side_by_side_are_what_they_are_alone(width: int) -> None:
 
 
 def test_approximate_acceptance_is_refused() -> None:
-    with pytest.raises(OptionError, match="a step decides one unit"):
+    with pytest.raises(OptionError, match="a step decides one token"):
         bed.said(bed.tiny(0), bed.inputs(0), lookup, approximate=object())

@@ -46,7 +46,7 @@ every_drafter = pytest.mark.parametrize("drafter", DRAFTERS)
 
 
 def slow(model: ValleModel, text: Tensor, frames: int) -> list[tuple[int, ...]]:
-    """Codes without memory, without `generate` and without rounds: each unit by a whole forward."""
+    """Codes without memory, without `generate` and without rounds: each by a whole forward."""
     prompt, first = model.prompt(text)[0].tolist(), []
     while len(first) < frames:
         with torch.no_grad():
@@ -371,5 +371,5 @@ def test_requests_side_by_side_are_what_they_are_alone(width: int) -> None:
 
 
 def test_approximate_acceptance_is_refused() -> None:
-    with pytest.raises(OptionError, match="a step decides one unit"):
+    with pytest.raises(OptionError, match="a step decides one token"):
         bed.said(bed.tiny(0), bed.inputs(), lookup, approximate=object())
