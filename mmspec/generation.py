@@ -87,25 +87,6 @@ def _row_by_row(processor: Any) -> bool:
     return known and kind not in LOOK_AT_INPUTS and not of_rows
 
 
-def _sees_its_batch(model: Any, options: Mapping[str, Any], padded: bool) -> bool:
-    """Whether something of the caller's is shown where a row stands in its batch.
-
-    A row by itself has no number but 0, and none of the padding that `generate` shows with it.
-
-    Args:
-        model: whose generation config fills in what the options leave open.
-        options: of `generate`.
-        padded: whether some row is shorter than the batch is wide.
-    """
-    if options.get("prefix_allowed_tokens_fn") is not None:
-        return True
-    criteria = options.get("stopping_criteria") or ()
-    own = not all(_row_by_row(one) for one in options.get("logits_processor") or ())
-    own = own or any(type(one) not in (EosTokenCriteria, StopStringCriteria) for one in criteria)
-    penalty = wanted(model, options, "encoder_repetition_penalty")  # on the padding, too
-    return padded and (own or penalty not in (None, 1.0))
-
-
 class CustomGenerate:
     """A decoding loop for `model.generate(..., custom_generate=...)`. Made by `custom_generate`.
 

@@ -244,25 +244,21 @@ def sizes(path: Path) -> set[str]:
 def test_files_and_functions_keep_their_size() -> None:
     """The list of those that don't may only shrink: what is in it without need is taken out."""
     found = {one for path in ALL for one in sizes(path)}
-    assert found == TOO_LARGE
+    assert found == TOO_LARGE.keys()
 
 
 TOO_LARGE = {
-    "mmspec/api.py:load",
-    "mmspec/engine/session.py:__init__",
-    "mmspec/generation.py",
-    "mmspec/generation.py:__call__",
-    "mmspec/generation.py:generate",
-    "modalities/base/speculative_decoder.py:session",
-    "modalities/speech/bark.py",
-    "modalities/speech/chain.py",
-    "modalities/speech/codec.py",
-    "modalities/speech/musicgen.py",
-    "modalities/speech/orpheus.py",
-    "modalities/speech/valle_model.py:__init__",
-    "modalities/whisper/stream.py",
+    "mmspec/api.py:load": "the front door: each way to load is an argument that users see",
+    "mmspec/engine/session.py:__init__": "a session's roles, each made by somebody else",
+    "mmspec/generation.py": "to be split: the loop for transformers, a batch taken row by row",
+    "mmspec/generation.py:__call__": "transformers' signature of a custom loop",
+    "mmspec/generation.py:generate": "the front door: its own options beside transformers'",
+    "modalities/base/speculative_decoder.py:session": "a session's roles, of which it makes the rest",
+    "modalities/speech/codec.py": "one codec beside the other: each differs in a few lines",
+    "modalities/speech/valle_model.py:__init__": "a transformers config lists all that it holds",
+    "modalities/whisper/stream.py": "the buffer, what is committed and the decode move together",
 }
-"""Commands that spell their options out, faces that users call by name, files still to be split."""
+"""What is larger than it should be, and why."""
 
 RETIRED = {
     *("contender", "contest", "overhear", "rereading", "survival", "chooser", "account"),

@@ -53,12 +53,12 @@ class Field:
         hf: transformers.
     """
 
-    ours: Loaded[Any, Any]
+    ours: Loaded[Any, Any, Any]
     plain: Peer
     hf: Library
 
     @classmethod
-    def of(cls, ours: Loaded[Any, Any], *, packed: bool = True) -> Field:
+    def of(cls, ours: Loaded[Any, Any, Any], *, packed: bool = True) -> Field:
         """Make them.
 
         Args:
@@ -77,7 +77,7 @@ class Field:
         return self.hf if name == "hf" else self.plain
 
 
-def peers_of(ours: Loaded[Any, Any]) -> PeerRoom:
+def peers_of(ours: Loaded[Any, Any, Any]) -> PeerRoom:
     """What a task room knows of those who can do its task."""
     return room(ours.task, "peers")
 
@@ -95,7 +95,7 @@ class Comparer:
     """
 
     def __init__(
-        self, ours: Loaded[Any, Any], peers: Sequence[str], *, packed: bool = True
+        self, ours: Loaded[Any, Any, Any], peers: Sequence[str], *, packed: bool = True
     ) -> None:
         check_peers(peers)
         field = Field.of(ours, packed=packed)

@@ -1,10 +1,11 @@
-"""A checkpoint's weights: all that its config names, or none."""
+"""A checkpoint's weights: all that its config names, or none; and whether two are the same."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from torch import nn
 
 from mmspec.errors import ModelError
 
@@ -38,3 +39,15 @@ def whole_model(kind: Any, source: str, dtype: torch.dtype, code: dict[str, Any]
             "of weights is missing"
         )
     return model
+
+
+def same_weights(module: nn.Module, other: nn.Module) -> bool:
+    """Whether two modules are one, or hold equal tensors under the same names."""
+    if module is other:
+        return True
+    own, others = module.state_dict(), other.state_dict()
+    return own.keys() == others.keys() and all(
+        weight.shape == others[name].shape
+        and torch.equal(weight, others[name].to(weight.device, weight.dtype))
+        for name, weight in own.items()
+    )

@@ -15,7 +15,6 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from mmspec.clock import Clock
 from mmspec.engine import BlockCosts, Policy, Sampling, Steps
 from mmspec.errors import InputError, OptionError
 from mmspec.factorizations.codes import Grid
@@ -333,40 +332,3 @@ def hand_over(streamer: Any, grid: Grid) -> None:
         for frame in grid:
             streamer.put(torch.tensor([frame]))
         streamer.end()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Filling:
-    """Passes that fill whole codebooks: not autoregressive, so nothing in them is drafted.
-
-    Attributes:
-        fill: runs them.
-        clock: of the request.
-    """
-
-    fill: Callable[[], Tensor]
-    clock: Clock
-
-    @property
-    def phase(self) -> str:
-        """What its seconds are counted as: speculation can't change them."""
-        return "post"
-
-    @property
-    def kind(self) -> int:
-        """Each runs by itself: they see all of time, and no two are of one length."""
-        return id(self)
-
-    @property
-    def apart(self) -> bool:
-        """No: it is too short to be worth it."""
-        return False
-
-    def run(self) -> Tensor:
-        """The filled codes."""
-        with self.clock(self.phase):
-            return self.fill()
-
-    def run_batched(self, works: Sequence[Filling]) -> list[Tensor]:
-        """One after the other."""
-        return [work.fill() for work in works]

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import MaxLengthCriteria, MaxTimeCriteria, SuppressTokensLogitsProcessor
 
 from mmspec.engine.frames import FRAME_FORMS, Layout
@@ -25,6 +25,7 @@ from mmspec.factorizations import Codebook, DelayedFrames
 from mmspec.factorizations.codes import Grid
 from mmspec.modalities.base.decoder import check_inference_mode
 from mmspec.modalities.base.preparation import Prepared
+from mmspec.modalities.base.weights import same_weights
 from mmspec.modalities.speech.codec import open_codec
 from mmspec.modalities.speech.contract import PreparedTarget
 from mmspec.modalities.speech.delay_pattern import Rows, RowsTarget, Unforced, whole_rows
@@ -312,18 +313,6 @@ def rows_of(prepared: Prepared) -> Rows:
         inputs["decoder_delay_pattern_mask"],
         prepared.input_ids.shape[1],
         guided=scale is not None and scale > 1,
-    )
-
-
-def same_weights(module: nn.Module, other: nn.Module) -> bool:
-    """Whether two modules are one, or hold equal tensors under the same names."""
-    if module is other:
-        return True
-    own, others = module.state_dict(), other.state_dict()
-    return own.keys() == others.keys() and all(
-        weight.shape == others[name].shape
-        and torch.equal(weight, others[name].to(weight.device, weight.dtype))
-        for name, weight in own.items()
     )
 
 

@@ -16,8 +16,9 @@ from torch import Tensor
 from mmspec.compat import cache_argument
 from mmspec.errors import ModelError
 from mmspec.modalities.base.preparation import Prepared
+from mmspec.modalities.base.weights import same_weights
 from mmspec.modalities.speech.delay_pattern import RowsTarget
-from mmspec.modalities.speech.musicgen import Musicgen, same_weights
+from mmspec.modalities.speech.musicgen import Musicgen
 
 
 class MelodyTarget(RowsTarget):

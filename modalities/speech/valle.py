@@ -21,7 +21,6 @@ from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.speech.chain import (
     ChainFamily,
     ChainModel,
-    Filling,
     check_text,
     counted,
     drawing,
@@ -32,6 +31,7 @@ from mmspec.modalities.speech.chain import (
 )
 from mmspec.modalities.speech.contract import CodesRequest, CodesResult
 from mmspec.modalities.speech.family import check_words
+from mmspec.modalities.speech.filling import Filling
 from mmspec.modalities.speech.grids import checked_codes
 
 if TYPE_CHECKING:

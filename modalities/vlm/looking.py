@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from PIL import Image
@@ -34,14 +34,40 @@ MOST_NEW_TOKENS = 512
 """Where neither the caller nor the checkpoint names a limit; transformers would stop after 20."""
 
 
-def looking(
+@dataclass(frozen=True, eq=False)
+class Look:
+    """One request, prepared.
+
+    Attributes:
+        pair: the target and its kind of drafter.
+        images: upright, in RGB.
+        request: what is wanted of them.
+        prepared: what `generate` made of it.
+        stats: adds up what is done.
+        note: what else the report is to say among its faults.
+    """
+
+    pair: SpeculativeDecoder[Checkpoint]
+    images: Sequence[Image.Image]
+    request: VisionRequest
+    prepared: Prepared
+    stats: RequestStats
+    note: str | None
+
+    @property
+    def sampling(self) -> Sampling:
+        """How tokens are drawn."""
+        return Sampling(self.request.temperature > 0, self.request.seed)
+
+
+def prepare_look(
     pair: SpeculativeDecoder[Checkpoint],
     images: Sequence[Image.Image],
     request: VisionRequest,
     reading_s: float = 0.0,
     note: str | None = None,
-) -> Steps[Description]:
-    """Decode one request.
+) -> Look:
+    """Encode images and an instruction.
 
     Args:
         pair: the target and its kind of drafter.
@@ -63,41 +89,52 @@ def looking(
     with watched(encoders, clock) as runs, clock("prefill"):
         prepared = prepared_look(checkpoint, request, inputs)
     stats.encoder_runs += runs.count
-    sampling = Sampling(request.temperature > 0, request.seed)
     clock.charge("draft", reading_s)
+    return Look(pair, images, request, prepared, stats, note)
+
+
+def decode_look(look: Look) -> Steps[list[int]]:
+    """The ids that the target says."""
+    checkpoint, request = look.pair.checkpoint, look.request
     if request.streamer is not None:
-        request.streamer.put(prepared.input_ids.cpu())
+        request.streamer.put(look.prepared.input_ids.cpu())
     ids = yield from decoded(
-        pair,
-        prepared,
-        stats,
-        sampling=sampling,
-        inputs=lambda drafter: _inputs_for(drafter, checkpoint, images, request),
+        look.pair,
+        look.prepared,
+        look.stats,
+        sampling=look.sampling,
+        inputs=lambda drafter: _inputs_for(drafter, checkpoint, look.images, request),
         hypothesis=expected_tokens(checkpoint, request.hypothesis),
         streamer=request.streamer,
     )
     if request.streamer is not None:
         request.streamer.end()
-    with clock("post"):
+    return ids
+
+
+def described(look: Look, ids: list[int]) -> Description:
+    """What the ids say, and what it rests on where that was asked for."""
+    checkpoint, request, stats = look.pair.checkpoint, look.request, look.stats
+    with stats.clock("post"):
         text = checkpoint.text(ids).strip()
     threshold, drops = threshold_of(request.grounding), None
     if threshold is not None:
-        blank = [_without_a_picture(image) for image in images]
+        blank = [_without_a_picture(image) for image in look.images]
         nothing = prepared_look(checkpoint, request, checkpoint.inputs(blank, request.instruction))
-        drops = log_prob_drops_without_images(checkpoint.family, prepared, nothing, ids)
+        drops = log_prob_drops_without_images(checkpoint.family, look.prepared, nothing, ids)
     if not text:
         stats.note("nothing was said: the target ended its output before any text")
-    if note is not None:
-        stats.tally.faults.append(note)
+    if look.note is not None:
+        stats.tally.faults.append(look.note)
     said = Description(
         text=text,
         ids=tuple(ids),
         task=request.task,
         prompt=request.prompt,
-        sizes=tuple(image.size for image in images),
-        prompt_tokens=len(prepared.prompt),
-        visual_tokens=checkpoint.family.visual_tokens(prepared),
-        report=stats.report(sampling, pair.costs),
+        sizes=tuple(image.size for image in look.images),
+        prompt_tokens=len(look.prepared.prompt),
+        visual_tokens=checkpoint.family.visual_tokens(look.prepared),
+        report=stats.report(look.sampling, look.pair.costs),
         origins=tuple(stats.tally.origins()),
         trace=tuple(stats.tally.trace),
     )

@@ -145,7 +145,7 @@ class ChunkedRecognition:
     ) -> None:
         chunking.check(pair.whisper.window_s)
         self._pair, self._hear, self._samples, self._look = pair, hear, samples, look
-        self._request = request
+        self.request = request
         self._steps = pair.whisper.steps
         self._spans = chunking.spans(len(samples) / SAMPLING_RATE)
         self._clock = Clock(pair.whisper.device)
@@ -205,7 +205,7 @@ class ChunkedRecognition:
     def _request_of(self, number: int, start_s: float) -> TranscriptionRequest:
         """What is wanted of one chunk: noise, processors and criteria of its own, and what is
         expected to be heard."""
-        request = self._request.apart  # what one chunk taught them is no other chunk's business
+        request = self.request.apart  # what one chunk taught them is no other chunk's business
         if number and request.seed is not None:
             request = replace(request, seed=derive_seed(request.seed, number))
         before = self._done[-1].piece if self._done else None

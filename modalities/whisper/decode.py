@@ -85,7 +85,7 @@ class Recognition:
         duration_s: float,
         second_look: SecondLook | None = None,
     ) -> None:
-        self._pair, self.request, self._second_look = pair, request, second_look
+        self._pair, self.request, self.second_look = pair, request, second_look
         self._stats = RequestStats(Clock(pair.whisper.device))
         self.clock = self._stats.clock
         self._make_features, self._made = features, dict[int, Tensor]()
@@ -157,7 +157,7 @@ class Recognition:
 
     def _decode_window(self, prompting: Prompting, seek: int, held: int) -> Steps[int]:
         """One window from frame `seek` on, of which `held` are the recording's; frames done."""
-        pair, stats, look = self._pair, self._stats, self._second_look
+        pair, stats, look = self._pair, self._stats, self.second_look
         rate = self.whisper.frames_per_second
         features = self._window_features(self.whisper, seek)
         states = yield Encoding(self.whisper, features, self.clock)

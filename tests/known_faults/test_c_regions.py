@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from mmspec.modalities.speech.orpheus import SlotMask
+from mmspec.modalities.speech.seven_slots import SlotMask
 from mmspec.report.trace import Round
 from tests.modalities.speech import bed_orpheus as bed
 from tests.modalities.speech.keyed import drawing

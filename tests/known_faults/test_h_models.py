@@ -21,7 +21,7 @@ from mmspec.modalities.speech import dia, higgs_audio, musicgen, musicgen_melody
 from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 from mmspec.modalities.speech.csm import split
 from mmspec.modalities.speech.draft import LookupDraft, ModelDraft
-from mmspec.modalities.speech.orpheus import Marks
+from mmspec.modalities.speech.seven_slots import Marks
 from mmspec.prefix import Frame
 from tests.modalities.speech import (
     bed_bark,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, Unpack
 
 from mmspec.drafting import policy_for
-from mmspec.engine import BlockCosts, Steps, run_alone, run_batched
+from mmspec.engine import BlockCosts, Steps, run_alone
 from mmspec.errors import OptionError
 from mmspec.modalities.base.drafts import HypothesisDraft
 from mmspec.modalities.base.speculative_decoder import Draft, NoDraft
@@ -30,19 +30,19 @@ ASKED_NOTHING = TranscriptionRequest()
 """All is as the checkpoint says, greedy."""
 
 
-class Transcriber(Loaded[Whisper, Transcription]):
+class Transcriber(Loaded[Whisper, TranscriptionRequest, Transcription]):
     """A recogniser: a target, a kind of drafter, and what was learned about their costs.
 
     Made by `mmspec.load`. Use it with `with`, or `close()` it.
     """
 
     task: ClassVar[str] = "asr"
+    _pair: WhisperSpeculativeDecoder
 
     def __init__(self, target: Whisper, draft: Draft, gamma: int | str) -> None:
         costs = BlockCosts()
-        super().__init__(target, draft)
+        super().__init__(WhisperSpeculativeDecoder(target, draft, policy_for(gamma, costs), costs))
         self._gamma = gamma
-        self._pair = WhisperSpeculativeDecoder(target, draft, policy_for(gamma, costs), costs)
         self._silence = Silence(target)
 
     @property
@@ -86,7 +86,8 @@ class Transcriber(Loaded[Whisper, Transcription]):
         Raises:
             MMSpecError: an input or option that can't be used, in one line.
         """
-        return run_alone(self._request(self._pair, audio, request.having(options), sampling_rate))
+        given, request = self.asked(audio, request, sampling_rate, **options)
+        return run_alone(self.run_request(self._pair, given, request))
 
     def transcribe_batch(
         self, audios: Iterable[Any], *, batch: int = 8, **options: Any
@@ -107,80 +108,63 @@ class Transcriber(Loaded[Whisper, Transcription]):
         requests = ({"audio": audio, **options} for audio in audios)
         return self._all(requests, batch)
 
-    def outcomes(
-        self, requests: Iterable[Mapping[str, Any]], batch: int
-    ) -> Iterator[tuple[int, Transcription | Exception]]:
-        """Several requests side by side, each with options of its own, as they are done.
-
-        Each has processors and criteria of its own: copies of those that are given.
-
-        Args:
-            requests: the arguments of `transcribe` for each, `audio` included.
-            batch: how many are decoded at a time.
-
-        Yields:
-            (number of the request, its transcription or what it raised).
-
-        Raises:
-            OptionError: a batch of less than one.
-        """
-        check_batch(batch)
-        pair = self._pair.for_batch(batch)
-        return run_batched((self._beside(pair, **request) for request in requests), batch)
-
-    def _beside(
+    def asked(
         self,
-        pair: WhisperSpeculativeDecoder,
         audio: Any,
         request: TranscriptionRequest = ASKED_NOTHING,
         sampling_rate: int | None = None,
         **options: Any,
-    ) -> Steps[Transcription]:
-        """A request among others.
+    ) -> tuple[Any, TranscriptionRequest]:
+        """The arguments of `transcribe` as (audio and sampling rate, request)."""
+        return (audio, sampling_rate), request.having(options)
+
+    def check_among_others(self, request: TranscriptionRequest) -> None:
+        """Raise where recordings side by side would mix in one streamer.
 
         Raises:
-            OptionError: recordings side by side would mix in one streamer.
+            OptionError: they would.
         """
-        request = request.having(options).apart
         if request.streamer is not None:
             raise OptionError("streamer: recordings side by side have none, use transcribe")
-        return self._request(pair, audio, request, sampling_rate)
 
-    def _request(
+    def prepare(
+        self, pair: WhisperSpeculativeDecoder, given: Any, request: TranscriptionRequest
+    ) -> Recognition | ChunkedRecognition:
+        """A recording with what is done window by window, or chunk by chunk."""
+        look = self._second_look(request.word_timestamps, threshold_of(request.grounding))
+        check_batch(request.batch)
+        if request.chunk_s is not None or request.overlap_s is not None:
+            return self._in_chunks(pair, given, request, look)
+        if request.batch > 1:
+            raise OptionError(
+                f"batch {request.batch}: a recording is decoded window after window; give "
+                "chunk_s, or several recordings to transcribe_batch"
+            )
+        return self._recognition(pair, given, request, look)
+
+    def decode(self, prepared: Recognition | ChunkedRecognition) -> Steps[Transcription]:
+        """Windows one after the other; chunks side by side where that was asked for."""
+        if isinstance(prepared, ChunkedRecognition) and prepared.request.batch > 1:
+            return prepared.run_batched(prepared.request.batch)
+        yield from prepared.steps()
+        return prepared.heard()
+
+    def result(
         self,
-        pair: WhisperSpeculativeDecoder,
-        audio: Any,
+        given: Any,
         request: TranscriptionRequest,
-        sampling_rate: int | None,
-    ) -> Steps[Transcription]:
-        """One recording, as a request that leaves its passes to whoever runs them."""
-        threshold, batch = threshold_of(request.grounding), request.batch
-        look = self._second_look(request.word_timestamps, threshold)
-        looked: SecondPass | ChunkedRecognition | None = look
-        check_batch(batch)
-        if request.chunk_s is None and request.overlap_s is None:
-            if batch > 1:
-                raise OptionError(
-                    f"batch {batch}: a recording is decoded window after window; give chunk_s, "
-                    "or several recordings to transcribe_batch"
-                )
-            recognition = self._recognition(pair, audio, sampling_rate, request, look)
-            yield from recognition.steps()
-            heard = recognition.heard()
-        else:
-            looked = self._in_chunks(pair, audio, sampling_rate, request, look)
-            if batch > 1:
-                heard = looked.run_batched(batch)
-            else:
-                yield from looked.steps()
-                heard = looked.heard()
-        if looked is not None and request.word_timestamps:
+        prepared: Recognition | ChunkedRecognition,
+        decoded: Transcription,
+    ) -> Transcription:
+        """The transcription, with times and grounding where they were asked for."""
+        looked: Any = prepared.second_look if isinstance(prepared, Recognition) else prepared
+        if request.word_timestamps:
             is_time = self.checkpoint.steps.is_timestamp
-            spans = within_segments(heard.segments, looked.spans, is_time)
-            heard = with_times(heard, self.checkpoint, spans)
-        if looked is not None and threshold is not None:
-            heard = with_grounding(heard, Grounding(threshold, tuple(looked.drops)))
-        return heard
+            spans = within_segments(decoded.segments, looked.spans, is_time)
+            decoded = with_times(decoded, self.checkpoint, spans)
+        if (threshold := threshold_of(request.grounding)) is not None:
+            decoded = with_grounding(decoded, Grounding(threshold, tuple(looked.drops)))
+        return decoded
 
     def stream(
         self,
@@ -198,10 +182,10 @@ class Transcriber(Loaded[Whisper, Transcription]):
         """
         from mmspec.streaming import TextPieces
 
-        request = ASKED_NOTHING.having(options)
+        given, request = self.asked(audio, sampling_rate=sampling_rate, **options)
         request.check_in_sequence("a stream of text")
         pieces = TextPieces(self.processor.tokenizer, self.checkpoint.steps.timestamp_begin)
-        recognition = self._recognition(self._pair, audio, sampling_rate, request)
+        recognition = self._recognition(self._pair, given, request)
         for token in recognition:
             yield from pieces.add(token)
         yield from pieces.end()
@@ -232,7 +216,7 @@ class Transcriber(Loaded[Whisper, Transcription]):
         Raises:
             OptionError: an option that can't work.
         """
-        self._check_open()
+        self.check_open()
         for name in ("hypothesis", "streamer"):
             if name in options:
                 raise OptionError(f"{name}: a stream has its own, leave it out")
@@ -252,8 +236,7 @@ class Transcriber(Loaded[Whisper, Transcription]):
     def _recognition(
         self,
         pair: WhisperSpeculativeDecoder,
-        audio: Any,
-        sampling_rate: int | None,
+        given: Any,
         request: TranscriptionRequest,
         look: SecondPass | None = None,
     ) -> Recognition:
@@ -262,15 +245,14 @@ class Transcriber(Loaded[Whisper, Transcription]):
                 "draft 'overlap' drafts a chunk from the one before it: give chunk_s, or another "
                 "draft"
             )
-        samples = self._samples(audio, sampling_rate, request)
+        samples = self._samples(given, request)
         seconds = len(samples) / SAMPLING_RATE
         return Recognition(pair, self._hear(samples), request, seconds, look)
 
     def _in_chunks(
         self,
         pair: WhisperSpeculativeDecoder,
-        audio: Any,
-        sampling_rate: int | None,
+        given: Any,
         request: TranscriptionRequest,
         look: SecondPass | None,
     ) -> ChunkedRecognition:
@@ -282,13 +264,13 @@ class Transcriber(Loaded[Whisper, Transcription]):
                 "chunks can't be streamed: what is said in an overlap is settled only when the "
                 "next chunk is decoded"
             )
-        samples = self._samples(audio, sampling_rate, request)
+        samples = self._samples(given, request)
         chunking = Chunking(chunk_s, overlap_s)
         return ChunkedRecognition(pair, self._hear, request, samples, chunking, look)
 
-    def _samples(self, audio: Any, sampling_rate: int | None, request: TranscriptionRequest) -> Any:
+    def _samples(self, given: Any, request: TranscriptionRequest) -> Any:
         """The recording `[n]` at 16 kHz, once everything is there to decode it."""
-        self._check_open()
+        self.check_open()
         if isinstance(self.draft, HypothesisDraft) and request.hypothesis is None:
             raise OptionError("draft 'hypothesis' needs hypothesis= (a text or ids) for each audio")
         if self.processor is None:
@@ -298,11 +280,7 @@ class Transcriber(Loaded[Whisper, Transcription]):
             )
         from mmspec.modalities.media.audio import load_audio
 
-        return load_audio(audio, sampling_rate)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise OptionError("this transcriber is closed: load a new one")
+        return load_audio(*given)
 
     def _hear(self, samples: Any) -> Callable[[Whisper], Any]:
         """What makes a checkpoint's features of samples."""

@@ -14,7 +14,7 @@ from mmspec.acceptance.groups import Approximate
 from mmspec.clock import Clock
 from mmspec.compare.code_parity import when_decided
 from mmspec.drafting import policy_for
-from mmspec.engine import BlockCosts, Steps, run_alone, run_batched, stepwise
+from mmspec.engine import BlockCosts, Steps, run_alone, stepwise
 from mmspec.engine.stats import RequestStats
 from mmspec.errors import InputError, OptionError
 from mmspec.factorizations import CodeSteps
@@ -26,7 +26,7 @@ from mmspec.modalities.speech.family import FrameFamily
 from mmspec.modalities.speech.similar_codes import similar_codes
 from mmspec.report.grounding import Grounding, share_by_class, threshold_of
 from mmspec.streaming import CollectedFrames
-from mmspec.tasks.base import Loaded, check_batch
+from mmspec.tasks.base import Loaded
 from mmspec.tasks.tts.request import SpeechOptions, SpeechRequest
 from mmspec.tasks.tts.result import Speech
 
@@ -34,7 +34,7 @@ ASKED_NOTHING = SpeechRequest()
 """All is as the checkpoint says."""
 
 
-class Speaker(Loaded[SpeechCheckpoint, Speech]):
+class Speaker(Loaded[SpeechCheckpoint, SpeechRequest, Speech]):
     """A model that speaks: a target, a kind of drafter, and what was learned about their costs.
 
     Made by `mmspec.load`. Use it with `with`, or `close()` it.
@@ -46,9 +46,8 @@ class Speaker(Loaded[SpeechCheckpoint, Speech]):
     task: ClassVar[str] = "tts"
 
     def __init__(self, target: SpeechCheckpoint, draft: Draft, gamma: int | str) -> None:
-        super().__init__(target, draft)
         costs = BlockCosts()
-        self._pair = SpeculativeDecoder(target, draft, policy_for(gamma, costs), costs)
+        super().__init__(SpeculativeDecoder(target, draft, policy_for(gamma, costs), costs))
         self.codec = codec_of(target)
 
     def speak(
@@ -77,7 +76,7 @@ class Speaker(Loaded[SpeechCheckpoint, Speech]):
         Raises:
             MMSpecError: a text or an option that can't be used, in one line.
         """
-        return run_alone(self._request(self._pair, text, request.having(options)))
+        return run_alone(self.run_request(self._pair, text, request.having(options)))
 
     def speak_batch(self, texts: Iterable[str], *, batch: int = 8, **options: Any) -> list[Speech]:
         """Say several texts side by side; each is what `speak` says.
@@ -91,27 +90,6 @@ class Speaker(Loaded[SpeechCheckpoint, Speech]):
             MMSpecError: the first text that failed, once the others are done.
         """
         return self._all(({"text": text, **options} for text in texts), batch)
-
-    def outcomes(
-        self, requests: Iterable[Mapping[str, Any]], batch: int
-    ) -> Iterator[tuple[int, Speech | Exception]]:
-        """Several requests side by side, each with options of its own, as they are done.
-
-        Each has processors and criteria of its own: copies of those that are given.
-
-        Args:
-            requests: the arguments of `speak` for each, `text` included.
-            batch: how many are decoded at a time.
-
-        Yields:
-            (number of the request, its speech or what it raised).
-
-        Raises:
-            OptionError: a batch of less than one.
-        """
-        check_batch(batch)
-        pair = self._pair.for_batch(batch)
-        return run_batched((self._beside(pair, **request) for request in requests), batch)
 
     def stream(
         self,
@@ -139,7 +117,7 @@ class Speaker(Loaded[SpeechCheckpoint, Speech]):
             )
         sound, collected, sequence, done = self.codec.stream(), CollectedFrames(), [], 0
         given = {**options, "streamer": collected, "sound": False}
-        steps = self._request(self._pair, text, request.having(given))
+        steps = self.run_request(self._pair, text, request.having(given))
         for _ in stepwise(steps):
             sequence += collected.take()
             whole = self._whole_frames(sequence, done)
@@ -154,26 +132,21 @@ class Speaker(Loaded[SpeechCheckpoint, Speech]):
         frames = (self.checkpoint.steps.whole_frame(sequence, t) for t in itertools.count(done))
         return list(itertools.takewhile(lambda frame: frame is not None, frames))
 
-    def _beside(
-        self,
-        pair: SpeculativeDecoder[SpeechCheckpoint],
-        text: str,
-        request: SpeechRequest = ASKED_NOTHING,
-        **options: Any,
-    ) -> Steps[Speech]:
-        return self._request(pair, text, request.having(options).apart)
+    def asked(
+        self, text: str, request: SpeechRequest = ASKED_NOTHING, **options: Any
+    ) -> tuple[str, SpeechRequest]:
+        """The arguments of `speak` as (text, request)."""
+        return text, request.having(options)
 
-    def _request(
-        self, pair: SpeculativeDecoder[SpeechCheckpoint], text: str, request: SpeechRequest
-    ) -> Steps[Speech]:
-        """One request that leaves its passes to whoever runs them."""
-        if self._closed:
-            raise OptionError("this speaker is closed: load a new one")
-        threshold = threshold_of(request.grounding)
+    def prepare(
+        self, pair: SpeculativeDecoder[SpeechCheckpoint], given: str, request: SpeechRequest
+    ) -> CodesRequest:
+        """A text as the model's `generate` takes it, and how it is said."""
+        threshold_of(request.grounding)
         stats = RequestStats(Clock(self.checkpoint.device))
-        asked = CodesRequest(
+        return CodesRequest(
             pair,
-            self.inputs_for(text) if request.inputs is None else request.inputs,
+            self.inputs_for(given) if request.inputs is None else request.inputs,
             stats,
             self.generation_options(request),
             seed=request.seed,
@@ -181,17 +154,24 @@ class Speaker(Loaded[SpeechCheckpoint, Speech]):
             earlier=self._earlier(request.earlier),
             streamer=request.streamer,
         )
-        said = yield from self.checkpoint.family.say(asked)
+
+    def decode(self, prepared: CodesRequest) -> Steps[CodesResult]:
+        """Its codes."""
+        return self.checkpoint.family.say(prepared)
+
+    def result(
+        self, given: str, request: SpeechRequest, prepared: CodesRequest, decoded: CodesResult
+    ) -> Speech:
+        """The codes with their sound, and with grounding where it was asked for."""
         books = self.checkpoint.family.books(self.checkpoint.steps)
-        codes = np.asarray(said.grid, dtype=np.int64).reshape(len(said.grid), len(books))
-        samples = None
+        codes = np.asarray(decoded.grid, dtype=np.int64).reshape(len(decoded.grid), len(books))
+        samples = grounding = None
         if request.sound and self.codec is not None:
-            with stats.clock("post"):
+            with prepared.stats.clock("post"):
                 samples = self.codec.decode(codes)
-        grounding = None
-        if threshold is not None:
-            grounding = Grounding(threshold, self._drops(asked, said))
-        return self._speech(text, asked, said, codes, samples, grounding)
+        if (threshold := threshold_of(request.grounding)) is not None:
+            grounding = Grounding(threshold, self._drops(prepared, decoded))
+        return self._speech(given, prepared, decoded, codes, samples, grounding)
 
     def _approximate(self, threshold: float | None, budget: float | None) -> Approximate | None:
         if threshold is None:

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from mmspec.drafting import policy_for
-from mmspec.engine import BlockCosts, Steps, run_alone, run_batched, stepwise
+from mmspec.engine import BlockCosts, Steps, run_alone, stepwise
 from mmspec.engine.processor_copies import with_copies
 from mmspec.errors import ModelError, OptionError
 from mmspec.modalities.base.checkpoint import Checkpoint
@@ -20,12 +20,12 @@ from mmspec.modalities.base.speculative_decoder import Draft, SpeculativeDecoder
 from mmspec.modalities.base.switching import SwitchDraft
 from mmspec.modalities.media.documents import Page, pages
 from mmspec.modalities.media.images import open_images
-from mmspec.modalities.vlm.looking import looking
+from mmspec.modalities.vlm.looking import Look, decode_look, described, prepare_look
 from mmspec.modalities.vlm.request import Task, VisionOptions, VisionRequest
 from mmspec.modalities.vlm.result import Description
 from mmspec.report.grounding import threshold_of
 from mmspec.streaming import Collected, TextPieces
-from mmspec.tasks.base import Loaded, check_batch
+from mmspec.tasks.base import Loaded
 from mmspec.tasks.vlm.ocr import read_page, reading_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ TESSERACT: Literal["tesseract"] = "tesseract"
 """Instead of a reading: let that program read first, if it is installed."""
 
 
-class Viewer(Loaded[Checkpoint, Description]):
+class Viewer(Loaded[Checkpoint, VisionRequest, Description]):
     """A model that looks: a target, a kind of drafter, and what was learned about their costs.
 
     Made by `mmspec.load`. Use it with `with`, or `close()` it.
@@ -52,14 +52,13 @@ class Viewer(Loaded[Checkpoint, Description]):
     task: ClassVar[str] = "vlm"
 
     def __init__(self, target: Checkpoint, draft: Draft, gamma: int | str) -> None:
-        super().__init__(target, draft)
         if target.family.hears:
             raise ModelError(
                 f"target: {target.model.config.model_type} listens to a conversation: call "
                 "mmspec.generate(model, inputs) with what its processor makes"
             )
         costs = BlockCosts()
-        self._pair = SpeculativeDecoder(target, draft, policy_for(gamma, costs), costs)
+        super().__init__(SpeculativeDecoder(target, draft, policy_for(gamma, costs), costs))
 
     @property
     def drafter_model(self) -> Any:
@@ -141,7 +140,7 @@ class Viewer(Loaded[Checkpoint, Description]):
         Raises:
             MMSpecError: an image or an option that can't be used, in one line.
         """
-        return run_alone(self._request(self._pair, image, request.having(options)))
+        return run_alone(self.run_request(self._pair, image, request.having(options)))
 
     def caption_batch(
         self, images: Iterable[ImageSource], *, batch: int = 8, **options: Any
@@ -218,27 +217,6 @@ class Viewer(Loaded[Checkpoint, Description]):
             said = self.read(page.image, reading=expected, **with_copies(options))
             yield replace(said, page=page.number)
 
-    def outcomes(
-        self, requests: Iterable[Mapping[str, Any]], batch: int
-    ) -> Iterator[tuple[int, Description | Exception]]:
-        """Several requests side by side, each with options of its own, as they are done.
-
-        Each has processors and criteria of its own: copies of those that are given.
-
-        Args:
-            requests: the arguments of `describe` for each, `image` included.
-            batch: how many are decoded at a time.
-
-        Yields:
-            (number of the request, its description or what it raised).
-
-        Raises:
-            OptionError: a batch of less than one.
-        """
-        check_batch(batch)
-        pair = self._pair.for_batch(batch)
-        return run_batched((self._beside(pair, **request) for request in requests), batch)
-
     def stream(
         self, image: ImageSource | Sequence[ImageSource], **options: Unpack[VisionOptions]
     ) -> Iterator[str]:
@@ -249,7 +227,7 @@ class Viewer(Loaded[Checkpoint, Description]):
         collected = Collected()
         pieces = TextPieces(self.checkpoint.tokenizer, self.checkpoint.steps.vocab_size)
         request = ASKED_NOTHING.having({**options, "streamer": collected})
-        steps = self._request(self._pair, image, request)
+        steps = self.run_request(self._pair, image, request)
         for _ in stepwise(steps):
             for token in collected.take():
                 yield from pieces.add(token)
@@ -257,24 +235,25 @@ class Viewer(Loaded[Checkpoint, Description]):
             yield from pieces.add(token)
         yield from pieces.end()
 
-    def _beside(
-        self,
-        pair: SpeculativeDecoder[Checkpoint],
-        image: Any,
-        request: VisionRequest = ASKED_NOTHING,
-        **options: Any,
-    ) -> Steps[Description]:
-        request = request.having(options).apart
+    def asked(
+        self, image: Any, request: VisionRequest = ASKED_NOTHING, **options: Any
+    ) -> tuple[Any, VisionRequest]:
+        """The arguments of `describe` as (image, request)."""
+        return image, request.having(options)
+
+    def check_among_others(self, request: VisionRequest) -> None:
+        """Raise where images side by side would mix in one streamer.
+
+        Raises:
+            OptionError: they would.
+        """
         if request.streamer is not None:
             raise OptionError("streamer: images side by side have none, use describe")
-        return self._request(pair, image, request)
 
-    def _request(
-        self, pair: SpeculativeDecoder[Checkpoint], image: Any, request: VisionRequest
-    ) -> Steps[Description]:
-        """One request that leaves its passes to whoever runs them."""
-        if self._closed:
-            raise OptionError("this viewer is closed: load a new one")
+    def prepare(
+        self, pair: SpeculativeDecoder[Checkpoint], given: Any, request: VisionRequest
+    ) -> Look:
+        """Images with an instruction, as the model reads them."""
         if request.task not in TASKS:
             raise OptionError(f"task: found {request.task!r}, expected one of {', '.join(TASKS)}")
         if request.task == "answer" and request.prompt is None:
@@ -283,9 +262,19 @@ class Viewer(Loaded[Checkpoint, Description]):
         if not isinstance(warmth, int | float) or not 0 <= warmth < math.inf:
             raise OptionError(f"temperature: found {warmth!r}, expected a number, 0 or more")
         threshold_of(request.grounding)
-        images = open_images(image if isinstance(image, list | tuple) else [image])
+        images = open_images(given if isinstance(given, list | tuple) else [given])
         request, reading_s, note = self._with_expected(images, request)
-        return (yield from looking(pair, images, request, reading_s, note))
+        return prepare_look(pair, images, request, reading_s, note)
+
+    def decode(self, prepared: Look) -> Steps[list[int]]:
+        """The ids of what is said of them."""
+        return decode_look(prepared)
+
+    def result(
+        self, given: Any, request: VisionRequest, prepared: Look, decoded: list[int]
+    ) -> Description:
+        """The text, with grounding where it was asked for."""
+        return described(prepared, decoded)
 
     def _with_expected(
         self, images: Sequence[Image], request: VisionRequest

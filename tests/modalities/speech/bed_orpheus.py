@@ -16,7 +16,8 @@ from torch import Tensor
 
 from mmspec.engine.stats import RequestStats
 from mmspec.modalities.speech.contract import CodesResult
-from mmspec.modalities.speech.orpheus import Orpheus, SpecialTokens
+from mmspec.modalities.speech.orpheus import Orpheus
+from mmspec.modalities.speech.seven_slots import SpecialTokens
 from mmspec.report.report import Report
 
 from .chain_runs import said_by

@@ -20,7 +20,8 @@ from mmspec.acceptance import derive_seed
 from mmspec.engine import Processors
 from mmspec.errors import InputError, ModelError, OptionError, StateError
 from mmspec.factorizations import StagedCodes
-from mmspec.modalities.speech.bark import FAMILY, Orders, sound
+from mmspec.modalities.speech.bark import FAMILY, sound
+from mmspec.modalities.speech.bark_stages import Orders
 from mmspec.modalities.speech.chain import ChainDraft, models
 from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 from mmspec.modalities.speech.preparation import prepare

@@ -23,18 +23,13 @@ from transformers.generation.logits_process import LogitsProcessor
 from mmspec.errors import InputError, OptionError, StaleHandleError
 from mmspec.modalities.speech.csm_target import CsmDepth
 from mmspec.modalities.speech.depth import Chain, Inside, only_best
-from mmspec.modalities.speech.depth_guesses import (
-    CodeHeads,
-    Guess,
-    fit_heads,
-    repeat_previous,
-    states_at,
-)
+from mmspec.modalities.speech.depth_guesses import Guess, repeat_previous
 from mmspec.prefix import Frame
 from mmspec.state import DecoderState
 
 from . import bed_csm as bed
 from .csm_runs import FRAMES, opened, run
+from .depth_heads import CodeHeads, fit_heads, states_at
 
 BOOKS, VOCAB = bed.BOOKS, bed.VOCAB
 COUNT = 4

@@ -16,10 +16,11 @@ from transformers import GenerationMixin, LogitsProcessorList, StoppingCriteriaL
 from mmspec.acceptance.frames import FREE, code_noise
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.modalities.base.speculative_decoder import Draft
+from mmspec.modalities.base.weights import same_weights
 from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 from mmspec.modalities.speech.delay_pattern import PatternLayout, RowsTarget
 from mmspec.modalities.speech.draft import LookupDraft, ModelDraft, RepeatDraft
-from mmspec.modalities.speech.musicgen import FAMILY, Musicgen, order, same_weights
+from mmspec.modalities.speech.musicgen import FAMILY, Musicgen, order
 from mmspec.modalities.speech.preparation import prepare, shadow
 from mmspec.prefix import Frame
 

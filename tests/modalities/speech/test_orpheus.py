@@ -16,7 +16,8 @@ from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.factorizations import TimeMajorFrames
 from mmspec.modalities.speech.chain import ChainDraft
 from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
-from mmspec.modalities.speech.orpheus import Orpheus, SlotMask, SpecialTokens, levels, sound
+from mmspec.modalities.speech.orpheus import Orpheus, levels, sound
+from mmspec.modalities.speech.seven_slots import SlotMask, SpecialTokens
 from tests.proposals.scripted import ScriptedDrafter
 
 from . import bed_orpheus as bed
