@@ -253,7 +253,7 @@ TOO_LARGE = {
     "mmspec/generation.py": "to be split: the loop for transformers, a batch taken row by row",
     "mmspec/generation.py:__call__": "transformers' signature of a custom loop",
     "mmspec/generation.py:generate": "the front door: its own options beside transformers'",
-    "modalities/base/speculative_decoder.py:session": "a session's roles, of which it makes the rest",
+    "modalities/base/speculative_decoder.py:session": "a session's roles; it makes the rest",
     "modalities/speech/codec.py": "one codec beside the other: each differs in a few lines",
     "modalities/speech/valle_model.py:__init__": "a transformers config lists all that it holds",
     "modalities/whisper/stream.py": "the buffer, what is committed and the decode move together",

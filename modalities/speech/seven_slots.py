@@ -15,7 +15,7 @@ from mmspec.factorizations import TimeMajorFrames
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class SpecialTokens:
     """What the ids of such a model mean; the defaults are the published checkpoint's.
 
     Attributes:
@@ -138,7 +138,7 @@ class SlotMask(LogitsProcessor):
         marks: of the vocabulary.
     """
 
-    def __init__(self, marks: Marks) -> None:
+    def __init__(self, marks: SpecialTokens) -> None:
         self._marks = marks
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
