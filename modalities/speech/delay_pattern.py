@@ -46,7 +46,7 @@ class PatternLayout:
         self._rows, self._behind = list(rows), (pad,) * len(rows[0])
 
     def forced(self, frames: Sequence[Frame], drafted: Sequence[Frame]) -> list[Frame]:
-        """SpecialTokens, and codes of the prompt that their codebook is late with."""
+        """Marks, and codes of the prompt that their codebook is late with."""
         start, end = len(frames), len(frames) + len(drafted) + 1
         return self._rows[start:end] + [self._behind] * (end - max(start, len(self._rows)))
 

@@ -30,7 +30,7 @@ from mmspec.modalities.base.decoder import block_layers
 from mmspec.modalities.base.preparation import Prepared
 from mmspec.modalities.speech.contract import PreparedTarget
 from mmspec.modalities.speech.family import FrameFamily, check_words
-from mmspec.modalities.speech.higgs_rows import BesideText, HiggsLayout, SpecialTokens
+from mmspec.modalities.speech.higgs_rows import BesideText, HiggsLayout, Marks
 from mmspec.modalities.speech.repetition_aware import RepetitionAwareDistribution
 from mmspec.modalities.speech.scoring import FrameScoring
 from mmspec.modalities.speech.state import BehindConditioning
@@ -331,7 +331,7 @@ def _redraw(prepared: Prepared, steps: DelayedFrames) -> None:
     voice = prepared.inputs.get("audio_input_ids")
     processors[:] = [
         RepetitionAwareDistribution(
-            [one for one in processors if type(one) is not SpecialTokens],
+            [one for one in processors if type(one) is not Marks],
             [] if voice is None else voice[0].tolist(),
             window=window,
             repeats=repeats,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria
 from transformers.models.higgs_audio_v2.generation_higgs_audio_v2 import (
-    HiggsAudioV2DelayPatternLogitsProcessor as SpecialTokens,
+    HiggsAudioV2DelayPatternLogitsProcessor as Marks,
 )
 
 from mmspec.acceptance.frames import FREE
@@ -89,7 +89,7 @@ class HiggsLayout:
         return next((r for r in range(earliest, len(frames)) if self._end in frames[r]), None)
 
 
-@register_frame_form(SpecialTokens)
+@register_frame_form(Marks)
 def _marks(processor: LogitsProcessor, codebooks: int) -> FrameForm:
     return lambda rows: rows  # every cell that it forces is forced by `HiggsLayout`
 

@@ -201,7 +201,7 @@ def sound(codec: Any, grid: Sequence[Sequence[int]]) -> Tensor:
 def _first_step(columns: Sequence[int | None], given: int) -> int | None:
     """The step, as the descriptor counts them, that the first token behind a prompt would be.
 
-    SpecialTokens that the model says before its codes are no steps, so it may lie before the first one.
+    Marks that the model says before its codes are no steps, so it may lie before the first one.
 
     Args:
         columns: of each token behind the prompt; None where it is no code.

@@ -21,7 +21,7 @@ VOCAB, WIDTH, EYE = 100, 32, 16
 PAD, EOS, BOS = range(3)
 WORDS = range(3, 90)
 TILE, WHOLE, NEWLINE, OPEN, CLOSE, VIDEO, MEDIA = range(93, 100)
-"""SpecialTokens around an image, and what stands for each of its positions."""
+"""Marks around an image, and what stands for each of its positions."""
 
 Size = tuple[int, int]
 SMALL: Size = (1, 1)
@@ -99,7 +99,7 @@ class Family:
 
 
 def marked(*before: int, each: Callable[[Size, int], int], after: Sequence[int] = ()) -> Any:
-    """SpecialTokens around a number of placeholders that the size decides."""
+    """Marks around a number of placeholders that the size decides."""
     return lambda size, together: [*before, *each(size, together) * [MEDIA], *after]
 
 
