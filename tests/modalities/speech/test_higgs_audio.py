@@ -17,7 +17,7 @@ from mmspec.engine.frames import FRAME_FORMS, FrameProcessors
 from mmspec.errors import InputError, ModelError, OptionError
 from mmspec.modalities.speech.draft import LookupDraft, ModelDraft
 from mmspec.modalities.speech.higgs_audio import FAMILY, HiggsTarget
-from mmspec.modalities.speech.higgs_rows import SpecialTokens
+from mmspec.modalities.speech.higgs_rows import Marks
 from mmspec.modalities.speech.preparation import prepare
 from mmspec.modalities.speech.repetition_aware import RepetitionAwareDistribution
 from mmspec.prefix import Frame, FramePrefix
@@ -165,11 +165,11 @@ def test_the_layout_forces_what_the_librarys_memory_forces(
 ) -> None:
     """Cell by cell, also where an end is drafted in the middle of a block and is void later."""
     model, told = tiny(seed), given(prompt, voice)
-    monkeypatch.delitem(FRAME_FORMS, SpecialTokens)
+    monkeypatch.delitem(FRAME_FORMS, Marks)
     text, rows = library(model, told, **greedy())
     prepared = prepare(model, told, **greedy())
     beside = [*told["input_ids"][0].tolist(), *text]
-    own = [one for one in prepared.processors if type(one) is SpecialTokens]
+    own = [one for one in prepared.processors if type(one) is Marks]
     counting = FrameProcessors(own, 1)  # of the text beside the rows
     assert counting.has_memory
     with opened(model, told) as (target, _):
