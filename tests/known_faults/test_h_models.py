@@ -21,7 +21,7 @@ from mmspec.modalities.speech import dia, higgs_audio, musicgen, musicgen_melody
 from mmspec.modalities.speech.checkpoint import SpeechCheckpoint
 from mmspec.modalities.speech.csm import split
 from mmspec.modalities.speech.draft import LookupDraft, ModelDraft
-from mmspec.modalities.speech.seven_slots import Marks
+from mmspec.modalities.speech.seven_slots import SpecialTokens
 from mmspec.prefix import Frame
 from tests.modalities.speech import (
     bed_bark,
@@ -198,7 +198,7 @@ def test_H6_a_higgs_audio_that_never_ends_has_a_budget(gamma: int) -> None:
 
 @pytest.mark.parametrize("slot", range(7))
 def test_H7_a_slots_codes_have_ids_of_their_own(slot: int) -> None:
-    marks = Marks()
+    marks = SpecialTokens()
     steps = TimeMajorFrames.seven_slots(156_940, marks.base, marks.end)
     book = steps.codebooks[steps.slots[slot]]
     for code in (0, 1, 4095):
