@@ -135,9 +135,12 @@ class FilesRun(ABC):
         """Of the table of a single result."""
         return name
 
-    def _say_faults(self, name: object, report: Any) -> None:
+    def _say_about(self, name: object, report: Any, empty: bool) -> None:
+        """On standard error: what went wrong beside the output, and why there is none."""
         for fault in report.faults:
             complain(f"{name}: {fault}; the output is not affected", self._console)
+        for note in report.notes if empty else ():
+            complain(f"{name}: {note}", self._console)
 
     def _say_interrupted(self, done: int) -> None:
         complain(

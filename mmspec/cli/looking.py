@@ -153,7 +153,7 @@ class CaptionRun(FilesRun):
         if compared is not None:
             self._compared.append((item.name, compared))
         output.done(item.path, outcome, item.image, compared, item.page)
-        self._say_faults(item.path, outcome.report)
+        self._say_about(item.path, outcome.report, empty=not outcome.text)
 
     def _overview(self) -> Any:
         from mmspec.output.render import overview_table

@@ -80,7 +80,7 @@ class Run(FilesRun):
         if compared is not None:
             self._compared.append((path.name, compared))
         output.done(path, said, samples, compared)
-        self._say_faults(path, said.report)
+        self._say_about(path, said.report, empty=not said.text.strip())
 
     def _transcribe(
         self, path: Path, hypothesis: Hypothesis | None

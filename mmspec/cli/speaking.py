@@ -127,7 +127,7 @@ class SpeakRun(FilesRun):
             output.spoken(name, self._files[number], outcome, compared)
             if self._looks_up:  # what comes next may be drafted from it
                 self._latest = [outcome]
-            self._say_faults(name, outcome.report)
+            self._say_about(name, outcome.report, empty=not len(outcome.codes))
         self._steps.advance()
 
     def _give_up(self, path: Any, why: str, output: Any, *place: Any) -> None:
