@@ -41,9 +41,9 @@ SILENT: dict[str, Any] = {"no_speech_threshold": 0.0, "logprob_threshold": 0.0}
 def run(*arguments: object) -> tuple[str, str]:
     """Both outputs of a command."""
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        with contextlib.suppress(SystemExit):
-            cli.main([str(argument) for argument in arguments])
+    quiet = contextlib.suppress(SystemExit)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), quiet:
+        cli.main([str(argument) for argument in arguments])
     return out.getvalue(), err.getvalue()
 
 
