@@ -11,7 +11,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -104,7 +105,7 @@ class CtcDrafter(Drafter):
     """Proposes what a CTC model hears behind the committed text.
 
     Args:
-        heard: the model's output, nothing said yet.
+        listen: gives the model's output, nothing said yet; called when first asked.
         alphabet: its symbols.
         spelling: the target's tokens.
         least: probability of a whole draft below which it isn't carried on.
@@ -117,7 +118,7 @@ class CtcDrafter(Drafter):
 
     def __init__(
         self,
-        heard: ForwardVariables,
+        listen: Callable[[], ForwardVariables],
         alphabet: Alphabet,
         spelling: Spelling,
         *,
@@ -127,7 +128,7 @@ class CtcDrafter(Drafter):
         conditioning: str = "shared",
     ) -> None:
         self.name, self.conditioning = name, conditioning
-        self._heard, self._alphabet, self._spelling = heard, alphabet, spelling
+        self._listen, self._alphabet, self._spelling = listen, alphabet, spelling
         self._least, self._blank = least, blank
         self._read: int | None = None  # how much of the prefix was read
         self._word: list[int] = []  # tokens of the word that may not be over
@@ -151,6 +152,10 @@ class CtcDrafter(Drafter):
     def commit(self, prefix: Prefix, agreed: int) -> None:
         """What is committed is the new condition."""
         self._draft = None
+
+    @cached_property
+    def _heard(self) -> ForwardVariables:
+        return self._listen()
 
     def _drafted(self, prefix: Prefix) -> _Draft:
         if self._draft is None:

@@ -65,7 +65,8 @@ def spoken(
 
 
 def drafter_on(log_probs: Array, alphabet: Sequence[str] = LETTERS, **options: float) -> CtcDrafter:
-    return CtcDrafter(ForwardVariables(log_probs), Alphabet(alphabet), ToySpelling(), **options)
+    heard = ForwardVariables(log_probs)
+    return CtcDrafter(lambda: heard, Alphabet(alphabet), ToySpelling(), **options)
 
 
 def drafted_behind(drafter: CtcDrafter, prefix: Prefix, committed: Sequence[int]) -> list[int]:
