@@ -30,6 +30,10 @@ FARTHEST = 96
 CLASSES = (0.35, 0.6, 0.8, 0.9, 0.97)
 """Probabilities of the first token that part drafts whose acceptance is learned apart."""
 
+PATIENCE, LONGEST_REST = 4, 16
+"""Rounds in a row without a draft of ours after which we don't listen for some; at most for so
+many, twice as many each time. To listen is cheap, but not where it never pays."""
+
 MARKED = 0.9
 """How often special tokens that are due (`Spelling.due`) are what the target says."""
 
@@ -134,24 +138,37 @@ class CtcDrafter(Drafter):
         self._word: list[int] = []  # tokens of the word that may not be over
         self._before = 0  # symbols of the words before it
         self._draft: _Draft | None = None
+        self._wanted, self._declined, self._resting = False, 0, 0
 
     def outlook(self, prefix: Prefix) -> Outlook:
-        """As sure as the model is of its first token, and of the others on average."""
+        """As sure as the model is of each token."""
+        if self._resting:
+            return Outlook("resting", 0.0, 0.0, 0)
         tokens, sure = self._drafted(prefix)
         if not tokens:
             return Outlook("nothing heard", 0.0, 0.0, 0)
         first, later = sure[0], sure[1:]
         rest = math.exp(sum(map(math.log, later)) / len(later)) if later else first
         grade = sum(first >= bound for bound in CLASSES)
-        return Outlook(f"heard {grade}/{len(CLASSES)}", first, rest, len(tokens))
+        context = f"heard {grade}/{len(CLASSES)}"
+        return Outlook(context, first, rest, len(tokens), later=tuple(later))
 
     def propose(self, prefix: Prefix, limit: int, pick: Pick) -> Proposal:
         """What most likely follows, as far as the model is sure of it."""
+        self._wanted = True
         return deterministic(self._drafted(prefix).tokens[:limit])
 
     def commit(self, prefix: Prefix, agreed: int) -> None:
         """What is committed is the new condition."""
         self._draft = None
+        if self._wanted:
+            self._declined, self._wanted = 0, False
+        elif self._resting:
+            self._resting -= 1
+        else:
+            self._declined += 1
+            if self._declined >= PATIENCE:
+                self._resting = min(2 ** (self._declined - PATIENCE), LONGEST_REST)
 
     @cached_property
     def _heard(self) -> ForwardVariables:

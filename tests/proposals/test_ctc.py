@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from mmspec.engine import AdaptivePolicy, BlockCosts
 from mmspec.prefix import Prefix
 from mmspec.proposals import Alphabet, CtcDrafter, ForwardVariables
 from mmspec.proposals.forward_variables import Array
@@ -202,3 +203,34 @@ def test_pieces_that_begin_words() -> None:
 
 def test_what_the_alphabet_lacks_is_left_out() -> None:
     assert Alphabet(LETTERS).symbols("the — cat") == Alphabet(LETTERS).symbols("the cat")
+
+
+def test_who_is_never_wanted_rests() -> None:
+    """Ever longer, until a draft is wanted again; what was committed meanwhile is caught up on."""
+    drafter, prefix = drafter_on(spoken("the cat sat on the mat." * 3)), empty_prefix()
+    listened = []
+    for token in ids(" the", " cat", " sat", " on", " the", " mat", ".", " the", " cat", " sat"):
+        listened.append(drafter.outlook(prefix).available > 0)
+        prefix.extend([token])
+        drafter.commit(prefix, len(prefix))
+    assert listened == [True] * 4 + [False, True, False, False, True, False]
+    while not drafter.outlook(prefix).available:
+        drafter.commit(prefix, len(prefix))
+    assert drafter.propose(prefix, 2, None).ids == tuple(ids(" on", " the"))  # type: ignore[arg-type]
+
+
+def test_a_policy_is_told_how_sure_each_token_is() -> None:
+    """It drafts up to the doubtful one, whatever the others are like on average."""
+    log_probs = spoken("the cat sat on the mat.", sure=0.999)
+    doubtful = 2 + 3 * len("the cat ")
+    log_probs[doubtful] = np.log(0.01)
+    log_probs[doubtful, [LETTERS.index("s"), LETTERS.index("m")]] = np.log([0.5, 0.38])
+    prefix = empty_prefix()
+    outlook = drafter_on(log_probs).outlook(prefix)
+    assert outlook.available > 4
+    assert min(outlook.later) == outlook.later[1] < 0.6 < 0.85 < outlook.rest
+    costs = BlockCosts()
+    for rows in range(1, 10):
+        for _ in range(9):
+            costs.add(rows, 0.01 * (1 + 0.9 * (rows - 1)))  # a row costs nearly a step
+    assert AdaptivePolicy(costs).choose(outlook, 0.0, room=20).depth == 2
