@@ -36,6 +36,7 @@ from mmspec.modalities.vlm.token_pruning import PrunedDraft
 from mmspec.modalities.whisper import draft as whisper
 from mmspec.modalities.whisper.checkpoint import Whisper, has_encoder
 from mmspec.modalities.whisper.chunks import OverlapDraft
+from mmspec.modalities.whisper.ctc_draft import ctc_draft
 
 
 def policy_for(gamma: int | str, costs: BlockCosts) -> Policy:
@@ -101,6 +102,7 @@ def _layers(kind: Callable[[Any, int], Draft]) -> Cell:
 
 
 ONLY_CHUNKS = "only recordings are decoded in chunks"
+ONLY_SPEECH = "only recordings have a sound to draft from"
 ONLY_CODES = "only what speaks has codes to look up"
 NO_LAYERS = "the layers of a model that speaks draft nothing; it has lookup, repeat and heads:DIR"
 
@@ -117,6 +119,7 @@ DRAFTERS: dict[str, dict[str, Cell]] = {
         "tts": "nobody expects codes",
     },
     "overlap": {"asr": _plain(OverlapDraft), "vlm": ONLY_CHUNKS, "tts": ONLY_CHUNKS},
+    "ctc": {"asr": ctc_draft, "vlm": ONLY_SPEECH, "tts": ONLY_SPEECH},
     "early-exit": {
         "asr": _layers(whisper.EarlyExitDraft),
         "vlm": _layers(vlm.EarlyExitDraft),

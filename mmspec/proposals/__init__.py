@@ -8,7 +8,11 @@ from mmspec.proposals.base import Proposal as Proposal
 from mmspec.proposals.base import deterministic as deterministic
 from mmspec.proposals.base import fit_vocabulary as fit_vocabulary
 from mmspec.proposals.bridge import VocabularyBridge as VocabularyBridge
+from mmspec.proposals.ctc import Alphabet as Alphabet
+from mmspec.proposals.ctc import CtcDrafter as CtcDrafter
+from mmspec.proposals.ctc import Spelling as Spelling
 from mmspec.proposals.early_exit import EarlyExitDrafter as EarlyExitDrafter
+from mmspec.proposals.forward_variables import ForwardVariables as ForwardVariables
 from mmspec.proposals.hypothesis import BRANCHES as BRANCHES
 from mmspec.proposals.hypothesis import HypothesisDrafter as HypothesisDrafter
 from mmspec.proposals.lazy import LazyDrafter as LazyDrafter

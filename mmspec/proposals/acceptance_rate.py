@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -76,7 +77,15 @@ class AcceptanceRate:
             for branches, prior in enumerate((outlook.first, *outlook.beside), 1)
         )
         rest = self._rest[outlook.context].estimate(outlook.rest, hope)
-        return replace(outlook, first=first, rest=rest, beside=tuple(beside), corrected=True)
+        scale = rest / outlook.rest if outlook.rest else 1.0
+        return replace(
+            outlook,
+            first=first,
+            rest=rest,
+            beside=tuple(beside),
+            later=tuple(min(1.0, scale * chance) for chance in outlook.later),
+            corrected=True,
+        )
 
     def observe(
         self,
@@ -113,7 +122,7 @@ def emitted_tokens(outlook: Outlook, branches: int = 1) -> Iterator[float]:
         [1.5, 1.75, 1.875]
     """
     expected, acceptance_rate = 1.0, (outlook.first, *outlook.beside)[branches - 1]
-    while True:
+    for chance in itertools.chain(outlook.later, itertools.repeat(outlook.rest)):
         expected += acceptance_rate
-        acceptance_rate *= outlook.rest
+        acceptance_rate *= chance
         yield expected

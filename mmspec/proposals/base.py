@@ -201,6 +201,7 @@ class Outlook:
         context: a label under which the policy keeps acceptance apart ("aligned", "match 3").
         first: prior probability that the first token is accepted.
         rest: prior probability that a later token is, given that those before it were.
+        later: the same for each of the later tokens, where it is known so well; behind them `rest`.
         available: how many tokens it could propose at most (0: nothing to propose).
         opening_s: seconds that it needs before it can propose at all (its own encoder run).
         beside: the same as `first` with one more continuation proposed side by side, two more,
@@ -214,6 +215,7 @@ class Outlook:
     available: int
     opening_s: float = 0.0
     beside: tuple[float, ...] = ()
+    later: tuple[float, ...] = ()
     corrected: bool = False
 
     @property

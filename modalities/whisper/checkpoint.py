@@ -117,13 +117,20 @@ class Whisper:
             )
         return log_mel(extractor, samples, self.window_s)
 
-    @torch.no_grad()
     def encode(self, features: Tensor) -> Tensor:
         """Encoder states `[1, S, D]` of one window of features."""
+        return self.encode_layers(features, None)[0]
+
+    @torch.no_grad()
+    def encode_layers(self, features: Tensor, layer: int | None) -> tuple[Tensor, Tensor | None]:
+        """Encoder states `[1, S, D]` of one window, and what its first `layer` layers made."""
         encoder, packs = self.model.get_encoder(), self._encoder_packs
-        weight = encoder.conv1.weight
+        weight, keeps = encoder.conv1.weight, layer is not None
         with nullcontext() if packs is None else packs.pack().again():
-            return encoder(features.to(weight.device, weight.dtype)).last_hidden_state
+            made = encoder(
+                features.to(weight.device, weight.dtype), output_hidden_states=keeps or None
+            )
+        return made.last_hidden_state, made.hidden_states[layer] if keeps else None
 
     def open(self, encoder_states: Tensor) -> DecoderTarget:
         """The decoder on one window, nothing read yet. Close it when done."""

@@ -20,6 +20,7 @@ from mmspec.engine.stats import RequestStats
 from mmspec.factorizations import Segment
 from mmspec.modalities.base.decoder import DecoderTarget
 from mmspec.modalities.whisper.checkpoint import Whisper
+from mmspec.modalities.whisper.ctc_draft import encoder_layer
 from mmspec.modalities.whisper.draft import ModelDraft, Window
 from mmspec.modalities.whisper.fallback import (
     STEADY,
@@ -160,10 +161,13 @@ class Recognition:
         pair, stats, look = self._pair, self._stats, self.second_look
         rate = self.whisper.frames_per_second
         features = self._window_features(self.whisper, seek)
-        states = yield Encoding(self.whisper, features, self.clock)
+        encoding = Encoding(self.whisper, features, self.clock, encoder_layer(pair.draft))
+        states = yield encoding
         stats.encoder_runs += 1
         with pair.target(states, stats) as target:
             attempt = yield from self._open(prompting, target, states, features, seek)
+            attempt.window.middle_states = encoding.middle_states
+            attempt.window.spoken_s = min(held / rate, self._duration_s - seek / rate)
             with self._streaming(attempt.window.prompt):
                 heard, first_round = yield from self._decode(attempt)
                 if heard is None:

@@ -40,6 +40,8 @@ class Window:
         draft_prompt: a drafting model's prompt for the same job.
         hypothesis: what the caller expects, in target tokens.
         clock: for what opening a drafter costs.
+        middle_states: `[1, S, D]` of the encoder's layer that the drafter listens at, if any.
+        spoken_s: seconds of it that are the recording's; None where nobody knows.
         drafter_encoder_runs: of a drafter's own encoder, so far.
         drafter_states: what it made of the window; a further try doesn't run it again.
     """
@@ -51,6 +53,8 @@ class Window:
     draft_prompt: Callable[[Whisper], Sequence[int]]
     hypothesis: Sequence[int] | None
     clock: Clock
+    middle_states: Tensor | None = None
+    spoken_s: float | None = None
     drafter_encoder_runs: int = 0
     drafter_states: Tensor | None = None
 

@@ -23,6 +23,7 @@ from mmspec.errors import ModelError
 from mmspec.modalities.base.rows import Row, collects_scores
 from mmspec.modalities.base.speculative_decoder import decode
 from mmspec.modalities.whisper.checkpoint import Whisper
+from mmspec.modalities.whisper.ctc_draft import CtcHeadDraft, CtcModelDraft
 from mmspec.modalities.whisper.draft import ModelDraft, Window
 from mmspec.modalities.whisper.window import WhisperSpeculativeDecoder, read_prompt
 from mmspec.proposals import SameVocabulary
@@ -156,6 +157,11 @@ def check_ears(request: Windows) -> None:
         ModelError: says what it takes and what there is.
     """
     draft, features = request.pair.draft, request.features
+    if isinstance(draft, CtcHeadDraft | CtcModelDraft):
+        raise ModelError(
+            "draft ctc: it listens to the encoder's middle layer or the audio, and here only the "
+            "encoder's end is given: use mmspec.load(...).transcribe"
+        )
     if not isinstance(draft, ModelDraft) or draft.shares_encoder:
         return
     if features is None:

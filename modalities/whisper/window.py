@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -48,7 +48,7 @@ def read_prompt(
     return rows
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Encoding:
     """An encoder run that a request needs next.
 
@@ -56,11 +56,15 @@ class Encoding:
         whisper: whose encoder.
         features: one window `[1, bins, frames]`.
         clock: of the request.
+        layer: after how many of its layers a drafter listens too, None: nowhere.
+        middle_states: `[1, S, D]`, what it hears there.
     """
 
     whisper: Whisper
     features: Tensor
     clock: Clock
+    layer: int | None = None
+    middle_states: Tensor | None = field(init=False, default=None)
 
     @property
     def phase(self) -> str:
@@ -75,7 +79,8 @@ class Encoding:
     def run(self) -> Tensor:
         """Encoder states `[1, S, D]`."""
         with self.clock(self.phase):
-            return self.whisper.encode(self.features)
+            states, self.middle_states = self.whisper.encode_layers(self.features, self.layer)
+            return states
 
     @property
     def apart(self) -> bool:
@@ -84,5 +89,9 @@ class Encoding:
 
     def run_batched(self, works: Sequence[Encoding]) -> list[Tensor]:
         """States of several windows from one run."""
-        states = self.whisper.encode(torch.cat([work.features for work in works]))
+        features = torch.cat([work.features for work in works])
+        states, middle = self.whisper.encode_layers(features, self.layer)
+        if middle is not None:
+            for work, own in zip(works, middle.split(1), strict=True):
+                work.middle_states = own
         return list(states.split(1))

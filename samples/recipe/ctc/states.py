@@ -20,13 +20,14 @@ from pathlib import Path
 import numpy as np
 import soundfile
 import torch
-from head import encoder_digest
 from safetensors import safe_open
 from safetensors.torch import save_file
 from scipy.signal import butter, fftconvolve, lfilter, resample_poly
 from torch import Tensor
 from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 from voices import HELD_EVERY, RATE_HZ
+
+from mmspec.modalities.whisper.ctc_head import encoder_digest
 
 SAMPLES_A_STATE = 320
 _SHARD_WINDOWS, _HELD_WINDOWS = 24, 8

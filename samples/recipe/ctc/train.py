@@ -21,11 +21,12 @@ from pathlib import Path
 import jiwer
 import numpy as np
 import torch
-from head import Head, Shape, encode, greedy, save
 from safetensors import safe_open
 from states import Listener, quickest
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from mmspec.modalities.whisper.ctc_head import Head, Shape, encode, greedy, save
 
 _BATCH_STATES = 6400  # 128 s with padding
 _PADDED = 128  # lengths are multiples of it: every new shape costs the library time

@@ -1,31 +1,39 @@
-"""The CTC head: characters heard in a Whisper encoder's states, and its file.
+"""A CTC head: characters heard in a Whisper encoder's states, and its file.
+
+It reads what the encoder makes of a window anyway: the states of a middle layer and of the end. A
+file names the encoder that its head was trained for.
 
 Shapes: B recordings, T states (50 a second), W width of the encoder, S symbols (the blank is 0).
 """
+
+from __future__ import annotations
 
 import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from mmspec.errors import ModelError
 
 CHARACTERS = " abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789,.?!'-"
 
 
 def encode(text: str) -> list[int]:
-    """Units of a text; characters that the head doesn't know are left out."""
+    """Tokens of a text; characters that the head doesn't know are left out."""
     return [CHARACTERS.index(c) + 1 for c in text if c in CHARACTERS]
 
 
 def greedy(logits: Tensor) -> str:
     """The text of the best path of logits [T, S]."""
-    units = torch.unique_consecutive(logits.argmax(-1)).tolist()
-    return "".join(CHARACTERS[unit - 1] for unit in units if unit)
+    tokens = torch.unique_consecutive(logits.argmax(-1)).tolist()
+    return "".join(CHARACTERS[token - 1] for token in tokens if token)
 
 
 def encoder_digest(encoder: nn.Module) -> str:
@@ -133,12 +141,24 @@ def save(head: Head, path: Path, digest: str, facts: dict[str, object]) -> None:
     partial.rename(path)
 
 
-def load(path: Path) -> tuple[Head, dict]:
-    """A head and its config."""
-    with safe_open(path, "pt") as file:
-        config = json.loads(file.metadata()["config"])
-        weights = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
-    shape = config["shape"]
-    head = Head(Shape(**{**shape, "attentive": tuple(shape["attentive"])}))
-    head.load_state_dict(weights)
+def load(path: Path) -> tuple[Head, dict[str, Any]]:
+    """A head and its config.
+
+    Raises:
+        ModelError: the file is missing or damaged, or holds no head.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            config: dict[str, Any] = json.loads((file.metadata() or {})["config"])
+            weights = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
+        shape = config["shape"]
+        head = Head(Shape(**{**shape, "attentive": tuple(shape["attentive"])}))
+        head.load_state_dict(weights)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{path}: no head can be read: {error}") from None
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        why = " ".join(str(error).split())
+        raise ModelError(f"{path}: holds no CTC head: {type(error).__name__} {why}") from None
+    if len(config.get("characters", "")) + 1 != head.shape.symbols or "encoder" not in config:
+        raise ModelError(f"{path}: holds no CTC head: its characters or its encoder aren't named")
     return head.eval(), config
