@@ -36,6 +36,7 @@ def repeat_previous(hidden: Tensor, codes: Frame, previous: Frame | None) -> Fra
     """Guesses that a frame that begins as the one before it also goes on like it: as in silence.
 
     Example:
+        >>> import torch
         >>> repeat_previous(torch.zeros(4), (7, 0), (7, 0, 2, 3))
         (2, 3)
         >>> repeat_previous(torch.zeros(4), (7, 1), (7, 0, 2, 3))

@@ -342,7 +342,7 @@ def request(sampling: Sampling, sessions: int = 1, kind: str = "wrong") -> tuple
             processors=LogitsProcessorList(),
             stops=FrameStops(given.layout, OPEN_LENGTH),
             sampling=sampling,
-            tokens=Frames(K, given.layout, chain),
+            step_kind=Frames(K, given.layout, chain),
         ) as session:
             chain.prefix = session.prefix
             frames += len(run_alone(decode(session)))

@@ -378,7 +378,7 @@ def test_a_language_model_is_judged_by_its_own_configuration() -> None:
             drafter = LlamaForCausalLM(config).eval()
         drafter.generation_config = copy.deepcopy(model_of(name).generation_config)
         report = drafted(name, drafter)
-        assert report.drafters["blind"].conditioning == "none"
+        assert report.drafters["text-only"].conditioning == "none"
         assert report.drafter_forwards > 0
         assert report.drafter_encoder_runs == 0
 

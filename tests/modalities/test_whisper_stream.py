@@ -224,7 +224,9 @@ class TestFaults:
         session = recogniser().live(step_s=9, language="en")
         session.feed(audio)
         with monkeypatch.context() as patch:
-            patch.setattr("mmspec.modalities.whisper.checkpoint.Whisper.encode", lambda *_: 1 / 0)
+            patch.setattr(
+                "mmspec.modalities.whisper.checkpoint.Whisper.encode_layers", lambda *_: 1 / 0
+            )
             with pytest.raises(ZeroDivisionError):
                 session.finish()
         with pytest.raises(InputError, match="found audio behind the stream's end"):
@@ -263,7 +265,9 @@ class TestFaults:
         chunks = cut(audio, 0.2)
         session.feed(chunks[0])
         with monkeypatch.context() as patch:
-            patch.setattr("mmspec.modalities.whisper.checkpoint.Whisper.encode", lambda *_: 1 / 0)
+            patch.setattr(
+                "mmspec.modalities.whisper.checkpoint.Whisper.encode_layers", lambda *_: 1 / 0
+            )
             with pytest.raises(ZeroDivisionError):
                 session.feed(chunks[1])
         for chunk in chunks[2:]:

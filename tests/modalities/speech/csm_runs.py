@@ -109,7 +109,7 @@ def run(
             processors=prepared.processors,
             stops=stops_of(target, prepared),
             sampling=Sampling(bool(prepared.config.do_sample), seed, rule),
-            tokens=step_kind_of(target),
+            step_kind=step_kind_of(target),
         ) as session:
             session.run()
     finally:
